@@ -1,0 +1,73 @@
+# Everything here installs what it needs, pinned, below .cache/ and nowhere else.
+# `python3 -m unittest` needs none of it.
+
+PYTHON ?= python3
+PYTHONS = 3.9 3.10 3.11 3.12 3.13 3.14
+RUFF = ruff==0.17.6
+MYPY = mypy==1.20.2
+# The last release that still measures 3.9; toml, because 3.9 has no tomllib.
+COVERAGE = coverage[toml]==7.10.7
+
+.PHONY: test test-all lint format coverage rows schema-suite conformance
+.PHONY: interop interop-short clean
+
+test:
+	$(PYTHON) -m unittest
+
+# The test suite on every Python that this machine has.
+test-all:
+	@for v in $(PYTHONS); do \
+	  p=$$(tests/find-python $$v) || { echo "Python $$v: not here"; continue; }; \
+	  echo "Python $$v"; $$p -W error -m unittest || exit 1; \
+	done
+
+.cache/lint/.made: Makefile
+	$(PYTHON) -m venv --clear .cache/lint
+	.cache/lint/bin/pip install -q --disable-pip-version-check $(RUFF) $(MYPY)
+	@touch $@
+
+lint: .cache/lint/.made
+	.cache/lint/bin/ruff check .
+	.cache/lint/bin/ruff format --check .
+	.cache/lint/bin/mypy --strict tinymcp
+
+format: .cache/lint/.made
+	.cache/lint/bin/ruff check --fix .
+	.cache/lint/bin/ruff format .
+
+# Branches of tinymcp.py, over the oldest and the newest Python and over child processes.
+coverage:
+	@rm -f .coverage .coverage.*
+	@for v in 3.9 3.13; do \
+	  p=$$(tests/find-python $$v) || { echo "Python $$v: not here"; continue; }; \
+	  e=.cache/coverage-$$v; \
+	  grep -sqxF '$(COVERAGE)' $$e/.made || { \
+	    $$p -m venv --clear $$e && \
+	    $$e/bin/pip install -q --disable-pip-version-check '$(COVERAGE)' && \
+	    echo '$(COVERAGE)' >$$e/.made || exit 1; }; \
+	  echo "Python $$v"; $$e/bin/coverage run -m unittest || exit 1; last=$$e; \
+	done; \
+	[ -n "$$last" ] || { echo "neither Python 3.9 nor 3.13 is here"; exit 1; }; \
+	$$last/bin/coverage combine -q && $$last/bin/coverage report
+
+# Requirement rows that no test names.
+rows:
+	@$(PYTHON) tests/rows.py
+
+# The official JSON Schema test suite, draft 2020-12.
+schema-suite:
+	$(PYTHON) tests/schema_suite.py
+
+# The official MCP conformance suite.
+conformance:
+	$(PYTHON) tests/conformance/run.py
+
+# Real clients in their own environments; the short form is what CI runs.
+interop:
+	$(PYTHON) tests/interop/run.py
+
+interop-short:
+	$(PYTHON) tests/interop/run.py --short
+
+clean:
+	rm -rf .cache .coverage .coverage.* .mypy_cache .ruff_cache build dist *.egg-info

@@ -1,0 +1,3 @@
+from .tinymcp import main
+
+raise SystemExit(main())
