@@ -1,0 +1,7333 @@
+# SPDX-License-Identifier: MIT
+# tinymcp: an MCP runtime for small machines, one file, standard library only.
+# Vendored copies: this file is complete alone; keep these lines.
+"""tinymcp: a Model Context Protocol server in one file, for small machines.
+
+    from typing import Annotated
+    from tinymcp import Server
+
+    server = Server("greenhouse", version="1.0.0")
+
+    @server.tool(annotations={"destructiveHint": False}, lock="vent")
+    def set_vent(percent: Annotated[int, {"minimum": 0, "maximum": 100}]) -> dict:
+        \"\"\"Open the roof vent.\"\"\"
+        return {"percent": move_vent(percent)}
+
+    if __name__ == "__main__":
+        server.run()
+
+Users start at section 11, readers at section 3. A section uses only those above it.
+
+ 1 Limits               5 Registry               9 HTTP/1.1
+ 2 Errors               6 Protocol tables       10 HTTP endpoint
+ 3 JSON and JSON-RPC    7 Context and dispatch  11 Server, run, main
+ 4 JSON Schema          8 Byte streams
+
+One message, one way: bytes, framing (8 or 9), envelope (3), era and gates (7 or 10),
+table (6), parameters (4), user function (7), result, one encode (3), framing, bytes.
+
+Revisions: 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 (initialize handshake) and
+2026-07-28 (stateless) from the same handlers.
+
+Not here: OAuth flows, HTTP+SSE of 2024-11-05, HTTP/2, WebSocket, compression, the
+tasks and apps extensions, JSON Schema formats (annotations) and remote references.
+"""
+
+from __future__ import annotations
+
+import binascii
+import collections
+import contextlib
+import errno
+import functools
+import json
+import math
+import os
+import re
+import sys
+import threading
+import time
+
+TYPE_CHECKING = False  # typing would cost a small board more than all of this file
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from typing import Any, Optional
+
+__version__ = "0.1.0"
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "Annotations",
+    "AssistantMessage",
+    "Audio",
+    "AudioContent",
+    "BlobResourceContents",
+    "CallToolResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
+    "Context",
+    "DefinitionError",
+    "ElicitResult",
+    "EmbeddedResource",
+    "Icon",
+    "Image",
+    "ImageContent",
+    "InputRequired",
+    "Limits",
+    "MCPError",
+    "Message",
+    "PromptReference",
+    "ResourceItem",
+    "ResourceLink",
+    "ResourceNotFoundError",
+    "ResourceTemplateReference",
+    "Root",
+    "SampleResult",
+    "Server",
+    "TextContent",
+    "TextResourceContents",
+    "ToolAnnotations",
+    "ToolError",
+    "UserMessage",
+    "main",
+]
+
+# ---- 1 Limits ----------------------------------------------------------------------
+# Every number that bounds something, once, with its unit and its reason. A Server takes
+# its own: Server(limits=Limits(body=65536)). Over a limit there is a clear refusal, and
+# nobody else notices.
+
+
+class Limits:
+    """Bounds of one Server. Keyword arguments replace the defaults below."""
+
+    line = 1 << 20  # bytes in one message on stdio or a socket
+    body = 1 << 20  # bytes in one HTTP request body
+    head = 16384  # bytes of one HTTP request head (nginx: 4 x 8 KiB)
+    headers = 100  # header lines in one request (Apache: 100)
+    target = 8192  # bytes of a request target
+    depth = 64  # nesting of arrays and objects, far below Python's own limit
+    digits = 400  # digits in a row: int() is quadratic, a float needs 309
+    pattern_text = 4096  # characters that a JSON Schema pattern is tried on
+    schema_depth = 64  # nesting of a registered JSON Schema
+    schema_work = 100_000  # subschemas tried in one check, against anyOf bombs
+    connections = 1024  # open HTTP or socket connections, 8 kB each
+    streams = 1024  # open listen and GET streams
+    sessions = 1024  # legacy HTTP sessions, the idlest leaves first
+    session_idle = 1800.0  # seconds without a request until a session is dropped
+    head_timeout = 10.0  # seconds for a request head to arrive in full
+    body_timeout = 30.0  # seconds for a body
+    idle_timeout = 120.0  # seconds a kept connection may stay silent
+    write_timeout = 30.0  # seconds a peer may take no bytes before it is dropped
+    queue = 16 << 20  # bytes waiting to be written to one byte stream
+    stream_queue = 1 << 20  # bytes waiting on one SSE stream; above it flags wait
+    replay_session = 64 << 10  # bytes kept for Last-Event-ID, one legacy session
+    replay = 4 << 20  # bytes kept for Last-Event-ID, all sessions
+    workers = 8  # threads for def handlers
+    waiting = 256  # calls waiting for a worker or a lane
+    waiting_bytes = 16 << 20  # bytes of those calls
+    in_flight = 1024  # unfinished requests of one peer
+    call_timeout = 300.0  # seconds a handler may take unless it says timeout=
+    answer_timeout = 300.0  # seconds a person may take to answer
+    rounds = 16  # questions in a row within one call
+    state_age = 300.0  # seconds that a sealed requestState is good for
+    tool_rate = (100_000, 1.0)  # (calls, seconds) over all tools of a server
+    completion_rate = (1000, 1.0)  # (calls, seconds)
+    log_rate = (1000, 1.0)  # (log messages and progress reports, seconds) to peers
+    json_or_sse = 10.0  # seconds of silence until a JSON reply becomes a stream
+    keep_alive = 15.0  # seconds between comments on a quiet stream
+    retry = 1000  # milliseconds a polling legacy client waits (SSE retry field)
+    grace = 10.0  # seconds for accepted calls once the server is told to end
+    exit_grace = 2.0  # seconds after run() has ended until threads are left behind
+
+    def __init__(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            if name.startswith("_") or not hasattr(Limits, name):
+                raise TypeError(f"Limits has no {name!r}; see the table in the README")
+            setattr(self, name, value)
+
+
+# ---- 2 Errors ----------------------------------------------------------------------
+# An error carries what the wire needs: code, message, data. What a handler raises by
+# accident never reaches the wire (ERR-08); section 7 turns exceptions into replies.
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002  # 2025-11-25 and before; -32602 since 2026-07-28
+HEADER_MISMATCH = -32020
+MISSING_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+TOO_MANY_REQUESTS = 429  # ours: outside the range that JSON-RPC and MCP reserve
+
+
+class _NoId:
+    """The id of a message whose id could not be read: the reply omits it."""
+
+    __slots__ = ()
+
+
+_NO_ID = _NoId()
+
+
+class DefinitionError(TypeError):
+    """A tool, resource or prompt that cannot be offered; raised at registration."""
+
+
+class MCPError(Exception):
+    """An error for the peer: a JSON-RPC code, a message and optional data."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.id: Any = _NO_ID
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+
+class ResourceNotFoundError(MCPError):
+    """No resource at this URI. The code follows the revision (RES-01, RES-04)."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(INVALID_PARAMS, "Resource not found", {"uri": uri})
+
+
+class ToolError(Exception):
+    """What went wrong, for the model to read: a result with isError (TOL-04)."""
+
+
+# ---- 3 JSON and JSON-RPC -----------------------------------------------------------
+# Bytes in, checked messages out; pure. Whatever could hurt is bounded before the parser
+# sees it: nesting (recursion) by a bracket count, digit runs (int() is quadratic) by a
+# search. Only RFC 8259 passes: no NaN, no byte that is not UTF-8, no number that turns
+# into infinity. What goes out is one line of valid UTF-8, always.
+
+_LARGEST = sys.float_info.max
+_ZEROS = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_RUN = b"0" * 19  # the longest run of digits that is sure to fit 64 bits has 18
+_BRACKETS = bytes.maketrans(b"[{]}", b"(())")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+
+
+class _NotFinite(MCPError):
+    """1e999 is good JSON, but no double: the request is refused, under its id."""
+
+    def __init__(self) -> None:
+        super().__init__(INVALID_PARAMS, "A number is beyond the range of a double")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if -_LARGEST <= value <= _LARGEST:
+        return value
+    raise _NotFinite
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# The C scanner and the C encoder themselves: json.loads and json.dumps find out about
+# their arguments on every call. Without markers the encoder is reentrant, and finds a
+# value that contains itself by RecursionError.
+_DECODER: Any = json.JSONDecoder
+_scan = _DECODER(parse_float=_finite, parse_constant=_no_constant).scan_once
+_scan_any = _DECODER(parse_constant=_no_constant).scan_once
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+)
+_C: Any = json.encoder
+_write: Any = _ENCODER.iterencode
+if _C.c_make_encoder:
+    _flat = (None, ":", ",", False, False, False)
+    _write = _C.c_make_encoder(None, _ENCODER.default, _C.encode_basestring, *_flat)
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
+
+
+def _check_bounds(data: bytes | bytearray, depth: int, digits: int) -> None:
+    """The quick tests of _decode made exact: what is in strings does not count."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    bare = b"".join(bare.split(b'"')[::2])
+    if re.search(rb"(?<![0-9])[0-9]{%d}" % (digits + 1), bare):
+        raise MCPError(PARSE_ERROR, f"Parse error: over {digits} digits in a row")
+    bare = bare.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(depth):
+        bare = bare.replace(b"()", b"")
+        if not bare:
+            return
+    if bare:
+        reason = f"Parse error: over {depth} levels, or brackets that do not match"
+        raise MCPError(PARSE_ERROR, reason)
+
+
+def _decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
+    """Strict JSON of RFC 8259 in UTF-8; MCPError(PARSE_ERROR) for anything else."""
+    if data.count(b"{") + data.count(b"[") > depth or (
+        len(data) > digits and _RUN in data.translate(_ZEROS)
+    ):
+        _check_bounds(data, depth, digits)
+    try:
+        text = data.decode().strip(" \t\r\n")
+        try:
+            value, end = _scan(text, 0)
+        except _NotFinite as error:
+            value, end = _scan_any(text, 0)
+            if end == len(text):
+                error.id = _readable_id(value)
+                raise
+        if end == len(text):
+            return value
+        reason = f"extra data at character {end}"
+    except StopIteration as stop:
+        reason = f"no value at character {stop.value}"
+    except RecursionError:
+        reason = "nested too deeply"
+    except ValueError as error:
+        reason = str(error)
+    raise MCPError(PARSE_ERROR, "Parse error: " + reason)
+
+
+def _encode(value: Any) -> bytes:
+    """One line of UTF-8. ValueError: NaN, infinity, depth; TypeError: no JSON type."""
+    try:
+        text: str = "".join(_write(value, 0))
+    except (RecursionError, ValueError) as error:
+        raise ValueError(_unwritable(value, error)) from None
+    # A lone surrogate has no UTF-8 form; its backslash form is the JSON escape.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _unwritable(value: Any, error: Exception) -> str:
+    try:
+        for match in _CONSTANT.finditer(json.dumps(value, ensure_ascii=False)):
+            if match[1]:
+                return f"{match[1]} is not JSON"
+    except (RecursionError, ValueError):
+        return "nested too deeply, or contains itself"
+    return str(error)
+
+
+_json_decode, _json_encode = _decode, _encode
+
+
+def _encode_text(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def _use_orjson() -> None:
+    """Put orjson behind _decode and _encode; where it would differ, json answers."""
+    try:
+        import orjson
+    except ImportError:
+        raise ImportError(
+            "json='orjson' needs the package orjson: python3 -m pip install orjson"
+        ) from None
+    loads, dumps = orjson.loads, orjson.dumps
+    options = (
+        orjson.OPT_PASSTHROUGH_SUBCLASS
+        | orjson.OPT_PASSTHROUGH_DATACLASS
+        | orjson.OPT_PASSTHROUGH_DATETIME
+    )
+
+    def decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
+        brackets = data.count(b"{") + data.count(b"[")
+        # orjson makes a float of an integer over 64 bits.
+        if brackets <= depth and _RUN not in data.translate(_ZEROS):
+            try:
+                return loads(data)
+            except ValueError:
+                pass
+        return _json_decode(data, depth, digits)
+
+    def encode(value: Any) -> bytes:
+        try:
+            data: bytes = dumps(value, None, options)
+        except TypeError:
+            return _json_encode(value)
+        # orjson writes null for NaN.
+        return _json_encode(value) if b"null" in data else data
+
+    globals().update(_decode=decode, _encode=encode)
+
+
+def _readable_id(message: Any) -> Any:
+    """The id that an error about this message goes under; _NO_ID if none is usable."""
+    if isinstance(message, dict) and not message.keys() & {"result", "error"}:
+        value = message.get("id")
+        if type(value) is int or type(value) is str:
+            return value
+    return _NO_ID  # also for a response: its id was ours, not the peer's
+
+
+def _classify(message: Any) -> str:
+    """One of "request", "notification", "response", or MCPError(INVALID_REQUEST)."""
+    if type(message) is not dict:
+        reason = "a message is an object"
+    elif message.get("jsonrpc") != "2.0":
+        reason = 'jsonrpc must be "2.0"'
+    elif "result" in message or "error" in message:
+        if _is_response(message):
+            return "response"
+        reason = "a response has an id and either a result or an error object"
+    elif type(message.get("method")) is not str:
+        reason = "method must be a string"
+    elif type(message.get("params", message)) is not dict:
+        reason = "params must be an object"
+    elif "id" not in message:
+        return "notification"
+    elif type(message["id"]) is str or type(message["id"]) is int:
+        return "request"
+    else:
+        reason = "id must be a string or an integer"
+    failure = MCPError(INVALID_REQUEST, "Invalid request: " + reason)
+    failure.id = _readable_id(message)
+    raise failure
+
+
+def _is_response(message: dict[str, Any]) -> bool:
+    if "method" in message or ("result" in message and "error" in message):
+        return False
+    known = type(message.get("id")) in (str, int)
+    if "result" in message:
+        return known and type(message["result"]) is dict
+    error = message["error"]  # without an id: the peer could not read ours
+    return (
+        (known or message.get("id") is None)
+        and type(error) is dict
+        and type(error.get("code")) is int
+        and type(error.get("message")) is str
+    )
+
+
+def _error_bytes(id: Any, code: int, message: str, data: Any = None) -> bytes:
+    """An error reply. An id that could not be read is left out, never null."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    reply = {"jsonrpc": "2.0", "error": error}
+    if id is not _NO_ID:
+        reply["id"] = id
+    if data is None:
+        return _encode(reply)
+    try:
+        return _encode({**reply, "error": {**error, "data": data}})
+    except (TypeError, ValueError):  # a handler's data must not cost the reply
+        return _encode(reply)
+
+
+# ---- 4 JSON Schema -----------------------------------------------------------------
+# Pure, and what can be done once is done at registration: one walk over a type hint
+# gives its schema and its converter; a schema (2020-12) becomes closures. A rule, and a
+# node (all rules of one schema), takes (value, work, seen) and gives None or a fault
+# (path, wanted, value); only the fault that is reported is put into words. `seen` takes
+# evaluated names and indexes where an unevaluated* above asks for them, else it is None.
+# A schema's author is trusted with its patterns; values are bounded in every way.
+
+_NO_VALUE: Any = _NoId()  # where None would be a value
+_NULL = type(None)
+_TYPES = (str, int, float, bool, _NULL, list, dict)
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_WORDS: dict[str, tuple[Any, ...]] = {
+    "string": ("a string", str),
+    "integer": ("an integer", int, float),
+    "number": ("a number", int, float),
+    "boolean": ("true or false", bool),
+    "null": ("null", _NULL),
+    "array": ("an array", list),
+    "object": ("an object", dict),
+}
+_SHAPES = {
+    "a schema": "additionalProperties contains else if items not propertyNames then"
+    " unevaluatedItems unevaluatedProperties",
+    "a list of schemas": "allOf anyOf oneOf prefixItems",
+    "an object of schemas": "$defs definitions dependentSchemas patternProperties"
+    " properties",
+    "an integer >= 0": "maxContains maxItems maxLength maxProperties minContains"
+    " minItems minLength minProperties",
+    "a number": "exclusiveMaximum exclusiveMinimum maximum minimum",
+    "a number > 0": "multipleOf",
+    "a string": "$anchor $dynamicAnchor $dynamicRef $id $ref $schema pattern",
+    "a list": "enum",
+    "a list of strings": "required",
+    "an object of lists of strings": "dependentRequired",
+    "a type name or a list of them": "type",
+    "true or false": "uniqueItems",
+    "anything": "$comment $vocabulary const contentEncoding contentMediaType"
+    " contentSchema default deprecated description discriminator enumNames example"
+    " examples externalDocs format readOnly title writeOnly xml",
+}
+_KEYWORDS = {word: shape for shape, words in _SHAPES.items() for word in words.split()}
+_FITS: dict[str, Any] = {
+    "a schema": lambda v: isinstance(v, (dict, bool)),
+    "a list of schemas": lambda v: isinstance(v, list) and v,
+    "an object of schemas": lambda v: isinstance(v, dict),
+    "an integer >= 0": lambda v: _is_number(v) and v >= 0 and v % 1 == 0,
+    "a number": lambda v: _is_number(v),
+    "a number > 0": lambda v: _is_number(v) and v > 0,
+    "a string": lambda v: isinstance(v, str),
+    "a list": lambda v: isinstance(v, list),
+    "a list of strings": lambda v: _are_names(v),
+    "an object of lists of strings": lambda v: (
+        isinstance(v, dict) and all(map(_are_names, v.values()))
+    ),
+    "a type name or a list of them": lambda v: (
+        v in _WORDS if isinstance(v, str) else v and _are_names(v) and {*v} <= {*_WORDS}
+    ),
+    "true or false": lambda v: isinstance(v, bool),
+    "anything": lambda v: True,
+}
+# Keywords and forms of other drafts: passed over, they would change what is valid.
+_INSTEAD = {
+    "$recursiveAnchor": "$dynamicAnchor",
+    "$recursiveRef": "$dynamicRef",
+    "additionalItems": "items, beside prefixItems",
+    "dependencies": "dependentRequired or dependentSchemas",
+    "disallow": "not",
+    "divisibleBy": "multipleOf",
+    "exclusiveMaximum": "the limit itself, without maximum",
+    "exclusiveMinimum": "the limit itself, without minimum",
+    "extends": "allOf",
+    "id": "$id",
+    "items": "prefixItems for a list of schemas",
+    "required": "a list of names, beside properties",
+}
+_DEEP = {word for word, shape in _KEYWORDS.items() if "schema" in shape}
+_DEEP = (_DEEP | {"$ref", "$dynamicRef"}) - {"$defs", "definitions"}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _show(value: Any) -> str:
+    """What came, with its type, in 100 characters at most."""
+    kind = type(value)
+    if kind not in _TYPES:
+        return f"a Python {kind.__name__}"
+    try:
+        short = value[:100] if kind is str else value
+        text = json.dumps(short, ensure_ascii=False, default=repr)
+    except (ValueError, RecursionError):  # ValueError: an int of over 4,300 digits
+        text = "..."
+    words = {str: "the string ", list: "the array ", dict: "the object "}
+    return words.get(kind, "") + _cut(text, 80)
+
+
+def _say(fault: Any) -> str:
+    path, wanted, value = fault
+    text = wanted if value is _NO_VALUE else f"expected {wanted}, got {_show(value)}"
+    path = path[1:] if path.startswith(".") else path
+    return f"{_cut(path, 200)}: {text}" if path else text
+
+
+def _inside(key: Any, fault: Any) -> Any:
+    """The fault of an item or a property, seen from outside."""
+    step = f"[{key}]"
+    if type(key) is str:
+        name = _cut(key, 60)
+        step = f".{name}" if name.isidentifier() else f"[{name!r}]"
+    return (step + fault[0], *fault[1:])
+
+
+def _key(value: Any) -> Any:
+    """Hashable, and equal for what JSON Schema calls equal: 1 and 1.0, not 1 and true."""
+    kind = type(value)
+    if kind is int or kind is float:
+        # As text, whose hash is salted: crafted numbers could all share one.
+        whole = kind is int or value.is_integer()
+        return (hex(int(value)) if whole else repr(value),)
+    if kind is list:
+        return ("[", *map(_key, value))
+    if kind is dict:
+        return ("{", frozenset((name, _key(item)) for name, item in value.items()))
+    return value
+
+
+def _is_multiple(divisor: Any, value: Any) -> bool:
+    """Exact, in decimal as people read it: 0.0075 is a multiple of 0.0001."""
+    if type(divisor) is int and type(value) is int:
+        return bool(value % divisor == 0)
+    parts = []
+    for number in (value, divisor):
+        digits, _, power = repr(number).partition("e")
+        whole, _, fraction = digits.partition(".")
+        parts.append((int(whole + fraction), int(power or 0) - len(fraction)))
+    (top, x), (bottom, y) = parts
+    result: int = top * 10 ** max(x - y, 0) % (bottom * 10 ** max(y - x, 0))
+    return result == 0
+
+
+# ECMA-262 in unicode mode, as JSON Schema wants it, in the terms of `re`.
+_ESCAPE = (
+    r"\\u\{[0-9A-Fa-f]+\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[pP]\{[^}]*\}|\\k<\w+>"
+    r"|\\[1-9][0-9]*|\\."
+)
+_TOKEN = (
+    _ESCAPE + r"|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|<(?=\w))"
+    r"|\{[0-9]+(?:,[0-9]*)?\}\??|[*+?]\??|\(\?|."
+)
+_SPACE = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_NOT_SPACE = (
+    r"\0-\x08\x0e-\x1f!-\x9f\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e"
+    r"\u2030-\u205e\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
+)
+
+
+def _category(name: str, negated: bool) -> str:
+    r"""The characters of \p{L} and the other general categories, as ranges."""
+    from unicodedata import category
+
+    name = name.rpartition("=")[2]
+    name = {"Letter": "L", "Number": "N", "digit": "Nd"}.get(name, name)
+    if not re.fullmatch("[CLMNPSZ][a-z]?", name):
+        raise ValueError(
+            f"\\p{{{name}}} is not supported, but \\p{{L}} and its like are"
+        )
+    every = "".join(map(category, map(chr, range(sys.maxunicode + 1))))
+    run = f"(?:(?!{name})[A-Z][a-z])+" if negated else f"(?:(?={name})[A-Z][a-z])+"
+    runs = [match.span() for match in re.finditer(run, every)]
+    return "".join(f"\\U{a // 2:08x}-\\U{b // 2 - 1:08x}" for a, b in runs)
+
+
+def _escape(token: str, inside: bool) -> str:
+    """One escape, inside or outside of a character class."""
+    kind = token[1]
+    if kind in "dDwWfnrtv" or (kind in "123456789bB" and not inside):
+        return token
+    if kind in "sSpP":
+        text = _SPACE if kind == "s" else _NOT_SPACE
+        if kind in "pP":
+            text = _category(token[3:-1], kind == "P")
+        return text if inside else f"[{text}]"
+    units = [int(unit, 16) for unit in re.findall("[0-9A-Fa-f]+", token[2:])]
+    if kind == "k" and len(token) > 2 and not inside:
+        return f"(?P={token[3:-1]})"
+    if kind == "c" and len(token) > 2:
+        code = ord(token[2]) % 32
+    elif kind in "ux" and units:
+        pair = 0x10000 + ((units[0] & 0x3FF) << 10) + (units[-1] & 0x3FF)
+        code = pair if len(units) == 2 else units[0]
+    elif kind in "0b":
+        code = 8 if kind == "b" else 0
+    elif not kind.isalnum():
+        code = ord(kind)
+    else:
+        raise ValueError(f"{token} is not in ECMA-262")
+    return re.escape(chr(code))
+
+
+def _class(source: str) -> str:
+    """A character class. `re` gives [, &&, -- and || in it a meaning of their own."""
+    out = ""
+    atom = dash = False  # an atom that a range can start from; the dash of a range
+    tokens = re.findall(_ESCAPE + "|.", source, re.S)
+    for index, token in enumerate(tokens, 1):
+        if token == "-" and atom and index < len(tokens):
+            out, atom, dash = out + "-", False, True
+            continue
+        many = token[0] == "\\" and token[1] in "dDsSwWpP"
+        if many and dash:
+            raise ValueError(f"a range cannot end with {token}")
+        out += _escape(token, True) if token[0] == "\\" else re.escape(token)
+        atom, dash = not (many or dash), False
+    return out
+
+
+def _search(source: str) -> Any:
+    """The search function of a pattern; ValueError or re.error if it has none."""
+    out = ""
+    repeated = False
+    for token in re.findall(_TOKEN, source, re.S):
+        head = token[0]
+        repeats = head in "*+?" or (head == "{" and len(token) > 1)
+        if token in ("(?", "[") or (repeats and repeated):
+            raise ValueError(f"{token} is not in ECMA-262 here")
+        repeated = repeats
+        if head == "\\":
+            token = _escape(token, False)
+        elif head == "[":
+            negated = token[1] == "^"
+            inner = _class(token[1 + negated : -1])
+            token = f"[{'^' * negated}{inner}]" if inner else r"[^\0-\U0010ffff]"
+            token = r"[\0-\U0010ffff]" if negated and not inner else token
+        elif token == "(?<":
+            token = "(?P<"
+        elif len(token) == 1:
+            others = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]", "{": r"\{"}
+            token = others.get(token, token)
+        out += token
+    return re.compile(out, re.ASCII).search
+
+
+class _Work:
+    """What one check may still do, and the base URIs of the schemas that it is in."""
+
+    __slots__ = ("left", "scope", "value")
+
+    def __init__(self, left: int, base: str, value: Any) -> None:
+        self.left = left
+        self.scope = [base]
+        self.value = value
+
+    def more(self) -> None:
+        """Once, by the size of the value: long input is fine, a bomb is not."""
+        if self.value is _NO_VALUE:
+            raise RecursionError
+        self.left += len(json.dumps(self.value, default=repr)) // 2
+        self.value = _NO_VALUE
+
+
+class _Compiler:
+    """One schema on its way to closures: `scan` finds what it holds, `node` compiles."""
+
+    def __init__(self, root: Any, where: str, warn: Any, limits: Any, noun: str):
+        self.root = root
+        self.noun = noun
+        self.where = where
+        self.warn = warn
+        self.limits = limits
+        self.bases: dict[int, str] = {}  # id(schema) -> base URI
+        self.places: dict[str, Any] = {}  # URI -> schema
+        self.dynamic: dict[str, dict[str, int]] = {}  # anchor -> base URI -> id(schema)
+        self.nodes: dict[int, Any] = {}  # id(schema) -> node, of targets of references
+        self.targets: list[Any] = []
+        self.properties: dict[int, Any] = {}  # id(schema) -> name -> node
+        self.tables: dict[Any, Any] = {}  # node -> type -> rules, if it is just these
+        self.leaves: dict[
+            Any, Any
+        ] = {}  # node -> its types and wish, if it needs no work
+
+    def fail(self, at: str, text: str) -> Any:
+        raise DefinitionError(f"{self.where}: schema at {at}: {text}")
+
+    def join(self, base: str, uri: str) -> str:
+        from urllib.parse import urljoin
+
+        return urljoin(base, uri)
+
+    def scan(self, schema: Any, base: str, at: str = "#", depth: int = 0) -> None:
+        if isinstance(schema, bool) or id(schema) in self.bases:
+            return
+        if not isinstance(schema, dict) or depth > self.limits.schema_depth:
+            wrong = isinstance(schema, dict)
+            self.fail(at, "nested too deeply" if wrong else "a schema is an object")
+        if isinstance(schema.get("$id"), str):
+            base = self.join(base, schema["$id"]).rstrip("#")
+        if "$id" in schema or not self.places:
+            self.places[base] = schema
+        self.bases[id(schema)] = base
+        for word, value in schema.items():
+            shape = self.shape(word, value, at)
+            step = f"{at}/{word}"
+            if shape == "a schema":
+                self.scan(value, base, step, depth + 1)
+            elif shape.endswith("of schemas"):
+                pairs = value.items() if isinstance(value, dict) else enumerate(value)
+                for key, part in pairs:
+                    self.scan(part, base, f"{step}/{key}", depth + 1)
+            elif word in ("$anchor", "$dynamicAnchor"):
+                self.places[f"{base}#{value}"] = schema
+                if word == "$dynamicAnchor":
+                    self.dynamic.setdefault(value, {})[base] = id(schema)
+                    self.targets.append(schema)
+
+    def shape(self, word: str, value: Any, at: str) -> str:
+        """The shape of a known keyword, as it should be; a warning for an unknown one."""
+        shape = _KEYWORDS.get(word, "")
+        hint = f"; 2020-12 has {_INSTEAD[word]}" if word in _INSTEAD else ""
+        if not shape and hint:
+            self.fail(at, f"{word} belongs to another draft{hint}")
+        if shape and not _FITS[shape](value):
+            self.fail(f"{at}/{word}", f"expected {shape}, got {_show(value)}{hint}")
+        if word == "$schema" and value.rstrip("#") != _DIALECT:
+            self.fail(at, f"$schema {value!r} is not supported, only {_DIALECT}")
+        if not shape and self.warn and not word.startswith("x-"):
+            self.warn(f"{self.where}: schema at {at}: unknown keyword {word!r}")
+        return shape
+
+    def resolve(self, ref: str, base: str) -> Any:
+        uri, _, fragment = ref.partition("#")
+        base = self.join(base, uri) if uri else base
+        if "%" in fragment:
+            from urllib.parse import unquote
+
+            fragment = unquote(fragment)
+        if fragment.startswith("/"):
+            schema = self.places.get(base)
+            try:
+                for step in fragment[1:].split("/"):
+                    base = self.bases.get(id(schema), base)
+                    step = step.replace("~1", "/").replace("~0", "~")
+                    schema = schema[int(step) if isinstance(schema, list) else step]
+            except (LookupError, TypeError, ValueError):
+                schema = None
+        else:
+            schema = self.places.get(f"{base}#{fragment}" if fragment else base)
+        if schema is None:
+            self.fail(ref, "not in this schema, and no other is fetched (SCH-03)")
+        self.scan(schema, base, ref)
+        return schema
+
+    def node(self, schema: Any) -> Any:
+        """The closure of one schema: the rules of the value's type, one by one."""
+        rules: dict[Any, list[Any]] = {kind: [] for kind in _TYPES}
+
+        def add(kinds: Any, test: Any, wish: str) -> None:
+            def rule(value: Any, work: Any, seen: Any) -> Any:
+                return None if test(value) else ("", wish, value)
+
+            for kind in kinds:
+                rules[kind].append(rule)
+
+        if isinstance(schema, bool):
+            types, wish = set(_TYPES) if schema else set(), "nothing"
+            schema = {}
+        else:
+            types, wish = self.types(schema, add)
+        self.assertions(schema, add)
+        self.arrays(schema, rules[list])
+        self.objects(schema, rules[dict])
+        merged = self.logic(schema, rules, types)
+        if merged and not schema.keys() & {"type", "enum", "const"}:
+            wish = merged
+        deny = (lambda value, work, seen: ("", wish, value),)
+        table = {kind: tuple(rules[kind]) if kind in types else deny for kind in _TYPES}
+        node = self.close(schema, table)
+        deep = schema.keys() & _DEEP - ({"anyOf"} if merged else set())
+        if not deep and node in self.tables:
+            self.leaves[node] = (types, wish)
+        return node
+
+    def close(self, schema: Any, table: Any) -> Any:
+        own = not schema.keys().isdisjoint(
+            ("unevaluatedItems", "unevaluatedProperties")
+        )
+        get = table.get
+        alien = (lambda value, work, seen: ("", "a JSON value", value),)
+
+        def node(value: Any, work: Any, seen: Any) -> Any:
+            work.left -= 1
+            if work.left < 0:
+                work.more()
+            # What a schema evaluates counts for others only once all of it is valid.
+            mine: Any = set() if own or seen is not None else None
+            for rule in get(type(value), alien):
+                fault = rule(value, work, mine)
+                if fault is not None:
+                    return fault
+            if seen is not None:
+                seen |= mine
+            return None
+
+        def resource(value: Any, work: Any, seen: Any) -> Any:
+            work.scope.append(base)
+            fault = node(value, work, seen)
+            work.scope.pop()
+            return fault
+
+        if "$id" in schema:
+            base = self.bases[id(schema)]
+            return resource
+        if not own:
+            self.tables[node] = table
+        return node
+
+    def types(self, schema: Any, add: Any) -> Any:
+        names = schema.get("type", list(_WORDS))
+        names = [names] if isinstance(names, str) else names
+        types = {kind for name in names for kind in _WORDS[name][1:]}
+        wish = " or ".join(_WORDS[name][0] for name in names)
+        whole = "number" not in names
+        add([float], float.is_integer if whole else math.isfinite, wish)
+        for word in ("const", "enum"):
+            if word not in schema:
+                continue
+            values = schema["enum"] if word == "enum" else [schema["const"]]
+            keys = frozenset(map(_key, values))
+            shown = (json.dumps(v, ensure_ascii=False, default=repr) for v in values)
+            wish = "one of " * (len(values) > 1) + ", ".join(_cut(v, 80) for v in shown)
+            wish = _cut(wish, 300)
+            found = set(map(type, values))
+            types &= found | ({int, float} if found & {int, float} else set())
+            add([str], keys.__contains__, wish)
+            others = [kind for kind in _TYPES if kind is not str]
+            add(others, lambda value, keys=keys: _key(value) in keys, wish)
+        return types, wish
+
+    def assertions(self, schema: Any, add: Any) -> None:
+        """The keywords that look at one value of one type."""
+        from operator import ge, gt, le, lt
+
+        number = "an integer" if schema.get("type") == "integer" else "a number"
+        for word, compare, sign in (
+            ("minimum", le, ">="),
+            ("maximum", ge, "<="),
+            ("exclusiveMinimum", lt, ">"),
+            ("exclusiveMaximum", gt, "<"),
+            ("multipleOf", _is_multiple, "that is a multiple of"),
+        ):
+            if word in schema:
+                limit = schema[word]
+                test = functools.partial(compare, limit)
+                add((int, float), test, f"{number} {sign} {limit}")
+        for kind, noun, word, unit in (
+            (str, "a string", "Length", "characters"),
+            (list, "an array", "Items", "items"),
+            (dict, "an object", "Properties", "properties"),
+        ):
+            low, high = schema.get("min" + word, 0), schema.get("max" + word, math.inf)
+            if low > 0 or high < math.inf:
+                span = f"{low} to {high}" if low != high else f"exactly {low}"
+                span = f"at most {high}" if low == 0 else span
+                span = f"at least {low}" if high == math.inf else span
+                fits = functools.partial(lambda a, b, v: a <= len(v) <= b, low, high)
+                add([kind], fits, f"{noun} of {span} {unit}")
+        if "pattern" in schema:
+            most = self.limits.pattern_text
+            wish = f"a string of at most {most} characters, since it has a pattern"
+            add([str], lambda value: len(value) <= most, wish)
+            source = schema["pattern"]
+            add(
+                [str],
+                self.pattern(source),
+                f"a string that matches {_cut(source, 200)}",
+            )
+        if schema.get("uniqueItems"):
+            unique = "an array in which no item is repeated"
+            add([list], lambda v: len(set(map(_key, v))) == len(v), unique)
+
+    def pattern(self, source: str) -> Any:
+        try:
+            return _search(source)
+        except (ValueError, OverflowError, RecursionError, re.error) as error:
+            return self.fail(f"pattern {source!r}", f"cannot be used: {error}")
+
+    def arrays(self, schema: Any, rules: list[Any]) -> None:
+        first = [self.node(part) for part in schema.get("prefixItems", ())]
+        rest = self.node(schema["items"]) if "items" in schema else None
+
+        def each(value: Any, work: Any, seen: Any) -> Any:
+            for index, item in enumerate(value if rest else value[: len(first)]):
+                node = first[index] if index < len(first) else rest
+                fault = node(item, work, None)
+                if fault is not None:
+                    return _inside(index, fault)
+            if seen is not None:
+                seen.update(range(len(value) if rest else len(first)))
+            return None
+
+        def contains(value: Any, work: Any, seen: Any) -> Any:
+            found = [i for i, v in enumerate(value) if wanted(v, work, None) is None]
+            if seen is not None:
+                seen.update(found)
+            return None if low <= len(found) <= high else ("", wish, value)
+
+        if first or rest:
+            rules.append(each)
+        if "contains" in schema:
+            wanted = self.node(schema["contains"])
+            low = schema.get("minContains", 1)
+            high = schema.get("maxContains", math.inf)
+            part = _cut(json.dumps(schema["contains"], default=repr), 80)
+            most = f" and at most {high}" if high < math.inf else ""
+            wish = f"an array with at least {low}{most} items that match {part}"
+            rules.append(contains)
+
+    def objects(self, schema: Any, rules: list[Any]) -> None:
+        parts = schema.get("properties", {}).items()
+        properties = {name: self.node(part) for name, part in parts}
+        self.properties[id(schema)] = properties
+        parts = schema.get("patternProperties", {}).items()
+        patterns = [(self.pattern(source), self.node(part)) for source, part in parts]
+        extra = schema.get("additionalProperties")
+        rest = None if extra is None or extra is False else self.node(extra)
+        required = schema.get("required", ())
+        noun, known = self.noun, "this tool takes"
+        if schema is not self.root or noun != "argument":
+            noun, known = "property", "known"
+        known = f"{known}: {_cut(', '.join(properties) or 'nothing', 200)}"
+        most = self.limits.pattern_text
+
+        def members(value: Any, work: Any, seen: Any) -> Any:
+            for key, item in value.items():
+                nodes = [properties[key]] if key in properties else []
+                if patterns:
+                    if len(key) > most:
+                        return "", f"property names of at most {most} characters", key
+                    nodes += [node for search, node in patterns if search(key)]
+                if not nodes and extra is False:
+                    text = f"unexpected {noun} {_cut(key, 60)!r}; {known}"
+                    return "", text, _NO_VALUE
+                for node in nodes or ([rest] if rest else []):
+                    fault = node(item, work, None)
+                    if fault is not None:
+                        return _inside(key, fault)
+                if seen is not None and (nodes or rest):
+                    seen.add(key)
+            missing = [name for name in required if name not in value]
+            if missing:
+                text = f"missing {noun} {', '.join(map(repr, missing))}"
+                return "", _cut(text, 300), _NO_VALUE
+            return None
+
+        if properties or patterns or extra is False or rest or required:
+            rules.append(members)
+        self.names(schema, rules)
+
+    def names(self, schema: Any, rules: list[Any]) -> None:
+        """What looks at the names of an object's properties only."""
+        dependent = schema.get("dependentRequired", {}).items()
+        noun = self.noun if schema is self.root else "property"
+
+        def needs(value: Any, work: Any, seen: Any) -> Any:
+            for name, others in dependent:
+                for other in others if name in value else ():
+                    if other not in value:
+                        text = f"missing {noun} {other!r}, needed beside {name!r}"
+                        return "", _cut(text, 300), _NO_VALUE
+            return None
+
+        def spelling(value: Any, work: Any, seen: Any) -> Any:
+            for name in value:
+                fault = node(name, work, None)
+                if fault is not None:
+                    return "", f"property name: {_say(fault)}", _NO_VALUE
+            return None
+
+        def switch(value: Any, work: Any, seen: Any) -> Any:
+            for name, node in schemas:
+                fault = node(value, work, seen) if name in value else None
+                if fault is not None:
+                    return fault
+            return None
+
+        if dependent:
+            rules.append(needs)
+        if "propertyNames" in schema:
+            node = self.node(schema["propertyNames"])
+            rules.append(spelling)
+        parts = schema.get("dependentSchemas", {}).items()
+        schemas = [(name, self.node(part)) for name, part in parts]
+        if schemas:
+            rules.append(switch)
+
+    def logic(self, schema: Any, rules: dict[Any, list[Any]], types: Any) -> str:
+        """What holds for values of all types; unevaluated* comes last, it sees the rest."""
+        every = [self.node(part) for part in schema.get("allOf", ())]
+        merged = ""
+        if "anyOf" in schema:
+            nodes = [self.node(part) for part in schema["anyOf"]]
+            merged = self.merge(nodes, rules, types)
+            every += [] if merged else [self.some(nodes, False)]
+        if "oneOf" in schema:
+            every.append(self.some([self.node(part) for part in schema["oneOf"]], True))
+        if "not" in schema:
+            every.append(self.unless(schema["not"]))
+        if "if" in schema:
+            parts = (schema.get(word, True) for word in ("if", "then", "else"))
+            every.append(self.either(*map(self.node, parts)))
+        every += [
+            self.follow(w, schema) for w in ("$ref", "$dynamicRef") if w in schema
+        ]
+        for some in rules.values():
+            some.extend(every)
+        for kind, word in ((list, "unevaluatedItems"), (dict, "unevaluatedProperties")):
+            if word in schema:
+                rules[kind].append(self.unevaluated(self.node(schema[word])))
+        return merged
+
+    def some(self, nodes: list[Any], exactly: bool) -> Any:
+        def alternatives(value: Any, work: Any, seen: Any) -> Any:
+            faults = []
+            for node in nodes:
+                fault = node(value, work, seen)
+                if fault is not None:
+                    faults.append(fault)
+                elif seen is None and not exactly:
+                    return None
+            hits = len(nodes) - len(faults)
+            if hits == 1 or (hits and not exactly):
+                return None
+            if hits:
+                return (
+                    "",
+                    f"one alternative of {len(nodes)} to match, not {hits}",
+                    value,
+                )
+            # The one that got inside the value, else what all of them wanted.
+            best = max(faults, key=lambda f: (f[0] != "", f[2] is _NO_VALUE))
+            if best[0] or best[2] is _NO_VALUE:
+                return best
+            return (
+                "",
+                _cut(" or ".join(dict.fromkeys(f[1] for f in faults)), 300),
+                value,
+            )
+
+        return alternatives
+
+    def unless(self, schema: Any) -> Any:
+        node = self.node(schema)
+        wish = f"no match for {_cut(json.dumps(schema, default=repr), 80)}"
+
+        def negation(value: Any, work: Any, seen: Any) -> Any:
+            return None if node(value, work, None) is not None else ("", wish, value)
+
+        return negation
+
+    def either(self, test: Any, then: Any, other: Any) -> Any:
+        def condition(value: Any, work: Any, seen: Any) -> Any:
+            fits = test(value, work, seen) is None
+            return (then if fits else other)(value, work, seen)
+
+        return condition
+
+    def unevaluated(self, node: Any) -> Any:
+        def left_over(value: Any, work: Any, seen: Any) -> Any:
+            pairs = value.items() if type(value) is dict else enumerate(value)
+            for key, item in pairs:
+                fault = node(item, work, None) if key not in seen else None
+                if fault is not None:
+                    return _inside(key, fault)
+            seen.update(value if type(value) is dict else range(len(value)))
+            return None
+
+        return left_over
+
+    def merge(self, nodes: list[Any], rules: dict[Any, list[Any]], types: Any) -> str:
+        """`X or null`, and whatever else tells by its type which alternative it is."""
+        if not all(node in self.leaves for node in nodes):
+            return ""
+        takers = {k: [n for n in nodes if k in self.leaves[n][0]] for k in types}
+        if any(len(found) > 1 for found in takers.values()):
+            return ""
+        for kind, found in takers.items():
+            rules[kind] += self.tables[found[0]][kind] if found else ()
+        types &= {kind for kind, found in takers.items() if found}
+        return " or ".join(self.leaves[node][1] for node in nodes)
+
+    def follow(self, word: str, schema: Any) -> Any:
+        """A reference: to one schema, or to the outermost one with its dynamic anchor."""
+        target = self.resolve(schema[word], self.bases[id(schema)])
+        self.targets.append(target)
+        name = schema[word].partition("#")[2]
+        others: dict[str, int] = {}
+        if word == "$dynamicRef" and isinstance(target, dict):
+            if target.get("$dynamicAnchor") == name:
+                others = self.dynamic[name]
+        nodes, bases, most = self.nodes, self.bases, 4 * self.limits.schema_depth
+
+        def reference(value: Any, work: Any, seen: Any) -> Any:
+            found = id(target)
+            if others:
+                found = next((others[b] for b in work.scope if b in others), found)
+            if len(work.scope) > most:
+                raise RecursionError
+            work.scope.append(bases.get(found, ""))
+            fault = nodes[found](value, work, seen)
+            work.scope.pop()
+            return fault
+
+        return reference
+
+
+def _compile(
+    schema: Any,
+    where: str,
+    warn: Any = None,
+    limits: Any = Limits,
+    noun: str = "argument",
+) -> Callable[[Any], Optional[str]]:
+    """A check: None, or the sentence that says what is wrong with the value."""
+    compiler = _Compiler(schema, where, warn, limits, noun)
+    compiler.scan(schema, "")
+    root = compiler.node(schema)
+    while compiler.targets:
+        target = compiler.targets.pop()
+        if id(target) not in compiler.nodes:
+            compiler.nodes[id(target)] = compiler.node(target)
+    steps, base = limits.schema_work, compiler.bases.get(id(schema), "")
+
+    def check(value: Any) -> Optional[str]:
+        try:
+            fault = root(value, _Work(steps, base, value), None)
+        except RecursionError:
+            return "nested too deeply, or too many alternatives to check"
+        return None if fault is None else _say(fault)
+
+    parts = compiler.properties.get(id(schema), {})
+    if (
+        not parts
+        or len(compiler.tables.get(root, {}).get(dict, ())) != 1
+        or schema.get("type") != "object"
+        or "patternProperties" in schema
+        or not all(node in compiler.tables for node in parts.values())
+    ):
+        return check
+    tables = {name: compiler.tables[node] for name, node in parts.items()}
+    leaves = all(node in compiler.leaves for node in parts.values())
+    required = schema.get("required", ())
+
+    def quick(value: Any) -> Optional[str]:
+        # The usual flat object, if valid: one type look-up for each argument.
+        if type(value) is not dict:
+            return check(value)
+        work = None if leaves else _Work(steps, base, value)
+        try:
+            for name, item in value.items():
+                for rule in tables[name][type(item)]:
+                    if rule(item, work, None) is not None:
+                        return check(value)
+        except (KeyError, RecursionError):
+            return check(value)
+        for name in required:
+            if name not in value:
+                return check(value)
+        return None
+
+    return quick
+
+
+_SIMPLE = {
+    **{str: "string", int: "integer", float: "number", bool: "boolean", _NULL: "null"},
+    **{list: "array", dict: "object"},
+}
+_GROUPS: dict[str, Any] = {
+    **dict.fromkeys(("Sequence", "MutableSequence", "Iterable", "Collection"), list),
+    **dict.fromkeys(("Mapping", "MutableMapping", "OrderedDict"), dict),
+    **dict.fromkeys(("Set", "MutableSet"), set),
+    **{kind.__name__: kind for kind in (list, dict, set, frozenset, tuple)},
+}
+_TEXTS = {  # classes by name, as nothing is imported for them: format, class method
+    "datetime.datetime": ("date-time", "fromisoformat"),
+    "datetime.date": ("date", "fromisoformat"),
+    "datetime.time": ("time", "fromisoformat"),
+    "uuid.UUID": ("uuid", ""),
+    "pathlib.Path": ("path", ""),
+    "pathlib._local.Path": ("path", ""),
+}
+_CONSTRAINTS = {  # what pydantic's Field and annotated-types call things
+    **{"ge": "minimum", "gt": "exclusiveMinimum", "multiple_of": "multipleOf"},
+    **{"le": "maximum", "lt": "exclusiveMaximum", "pattern": "pattern"},
+    **{"min_length": "min", "max_length": "max"},
+    **{"title": "title", "description": "description"},
+}
+_OFFER = (
+    "use str, int, float, bool, None, bytes, list, dict, tuple, set, Literal, Enum, Union,"
+    " Optional, Annotated, dataclass, TypedDict, NamedTuple, datetime, date, time, UUID,"
+    " Decimal, Path or a class with model_json_schema() and model_validate(), or pass a"
+    " schema of your own"
+)
+
+
+def _fields(kind: Any) -> list[Any]:
+    fields = kind.__dataclass_fields__.values()
+    return [field for field in fields if field._field_type.name == "_FIELD"]
+
+
+def _plain(value: Any, depth: int = 200) -> Any:
+    """A handler's result in plain JSON types; TypeError names what has none."""
+    kind = type(value)
+    if kind is str or kind is int or kind is float or kind is bool or value is None:
+        return value
+    if depth == 0:
+        raise ValueError("nested too deeply, or contains itself")
+    if isinstance(value, dict):
+        return _plain_object(value, depth)
+    if hasattr(kind, "__members__"):
+        return _plain(value.value, depth - 1)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth - 1) for item in value]
+    if hasattr(kind, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if hasattr(kind, "__dataclass_fields__"):
+        fields = _fields(kind)
+        return {f.name: _plain(getattr(value, f.name), depth - 1) for f in fields}
+    if isinstance(value, (set, frozenset)):
+        items = [_plain(item, depth - 1) for item in value]
+        return sorted(items) if {*map(type, items)} in ({str}, {int}) else items
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return binascii.b2a_base64(value, newline=False).decode("ascii")
+    if hasattr(kind, "isoformat"):
+        return value.isoformat()
+    for base, method in ((str, "__str__"), (int, "__int__"), (float, "__float__")):
+        if isinstance(value, base):
+            return getattr(base, method)(value)
+    if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
+        return _plain_object({key: value[key] for key in value.keys()}, depth)
+    if hasattr(kind, "__fspath__") or f"{kind.__module__}.{kind.__name__}" in _TEXTS:
+        return str(value)
+    if hasattr(kind, "__index__") or hasattr(kind, "as_integer_ratio"):
+        return int(value) if hasattr(kind, "__index__") else float(value)
+    raise TypeError(f"a {kind.__name__} has no JSON form")
+
+
+def _plain_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    result = {}
+    for name, item in value.items():
+        if type(name) is not str:
+            plain = _plain(name, depth - 1)
+            if isinstance(plain, (list, dict)):
+                raise TypeError(f"a {type(name).__name__} is no name in a JSON object")
+            name = plain if type(plain) is str else json.dumps(plain)
+        result[name] = _plain(item, depth - 1)
+    return result
+
+
+def _binder(plan: list[Any], failure: Any) -> Any:
+    """Converts some members of an object, in a copy; None if there are none."""
+
+    def bind(values: dict[str, Any]) -> dict[str, Any]:
+        result = values
+        for name, exact, convert in plan:
+            value = values.get(name, _NO_VALUE)
+            if type(value) is exact or value is _NO_VALUE:
+                continue
+            if result is values:
+                result = values.copy()
+            try:
+                result[name] = convert(value)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise failure(f"{name}: {_cut(str(error), 400)}") from None
+        return result
+
+    return bind if plan else None
+
+
+class _Hints:
+    """One walk over type hints: `of` gives the schema of each and its converter."""
+
+    def __init__(self, where: str, scope: Any = None, output: bool = False) -> None:
+        self.where = where
+        self.scope: Any = {} if scope is None else scope
+        self.output = output
+        self.defs: dict[str, Any] = {}
+        self.names: dict[Any, str] = {}  # types that are being built, or recursive
+        self.made: dict[Any, Any] = {}  # recursive type -> converter
+        self.recursive: set[Any] = set()
+
+    def root(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Complete a schema: a recursive type is in $defs, and as the root in full."""
+        if self.defs:
+            name = schema.get("$ref", "")[8:]
+            return {**self.defs.get(name, schema), "$defs": self.defs}
+        return schema
+
+    def fail(self, text: str) -> Any:
+        raise DefinitionError(f"{self.where}: {text}")
+
+    def resolve(self, hint: Any) -> Any:
+        """An annotation in quotes, or one under `from __future__ import annotations`."""
+        text = getattr(hint, "__forward_arg__", hint)
+        if not isinstance(text, str):
+            return hint
+        module = sys.modules.get(getattr(hint, "__forward_module__", None) or "")
+        scope = collections.ChainMap(vars(module), self.scope) if module else self.scope
+        try:
+            return eval(text, {}, scope)
+        except (
+            NameError,
+            AttributeError,
+            TypeError,
+            SyntaxError,
+            LookupError,
+        ) as error:
+            tip = "; write Optional[X] for X | None, or Union" if "|" in text else ""
+            return self.fail(
+                f"the annotation {text!r} means nothing here: {error}{tip}"
+            )
+
+    def of(self, hint: Any) -> Any:
+        hint = self.resolve(hint)
+        if isinstance(hint, str):
+            return self.of(hint)
+        if hasattr(hint, "__metadata__"):
+            return self.annotated(hint.__origin__, hint.__metadata__)
+        if hasattr(hint, "__supertype__"):
+            return self.of(hint.__supertype__)
+        origin = getattr(hint, "__origin__", None) or hint
+        args = getattr(hint, "__args__", None) or ()
+        form = _form(origin)
+        if form in ("Union", "UnionType", "Optional"):
+            return self.union(args)
+        if form == "Literal":
+            return self.literal(args)
+        if form in ("Required", "NotRequired", "ReadOnly", "Final"):
+            return self.of(args[0])
+        if form == "TypeVar":
+            bounds = hint.__constraints__ or (hint.__bound__ or object,)
+            return self.union(bounds)
+        if form == "Any" or origin is object:
+            return {}, None
+        if hasattr(origin, "__value__"):
+            return self.named(origin, lambda: self.of(origin.__value__))
+        found = None
+        if origin is None or isinstance(origin, type):
+            found = self.kind(_NULL if origin is None else origin, args)
+        if found is None:
+            self.fail(f"no JSON Schema for {hint!r}; {_OFFER}")
+        return found
+
+    def annotated(self, hint: Any, metadata: Any) -> Any:
+        schema, convert = self.of(hint)
+        schema = dict(schema)
+        for item in metadata:
+            if isinstance(item, dict):
+                schema.update(item)
+            elif isinstance(item, str):
+                schema["description"] = item
+            else:
+                self.constrain(schema, item)
+        return schema, convert
+
+    def constrain(self, schema: dict[str, Any], field: Any) -> None:
+        kind = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""))
+        for part in (field, *(getattr(field, "metadata", None) or ())):
+            for name, word in _CONSTRAINTS.items():
+                value = getattr(part, name, None)
+                if isinstance(value, (str, int, float)):
+                    word += (kind or "Length") if word in ("min", "max") else ""
+                    schema[word] = value
+
+    def union(self, hints: Any) -> Any:
+        pairs = [self.of(hint) for hint in hints]
+        schemas: list[Any] = []
+        for part, _ in pairs:
+            schemas += [] if part in schemas else [part]
+        if {} in schemas:
+            return {}, None
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        makers = [convert for part, convert in pairs if part != {"type": "null"}]
+        if len(makers) != 1 or len(pairs) > 2:
+            return schema, self.first(pairs) if any(makers) else None
+        make = makers[0]
+        if make is None or len(pairs) == 1:
+            return schema, make
+        return schema, lambda value: None if value is None else make(value)
+
+    def first(self, pairs: list[Any]) -> Any:
+        """The first alternative that fits and can be built."""
+        where, defs = self.where, self.defs
+        checks: list[Any] = []
+
+        def choose(value: Any) -> Any:
+            if not checks:  # not before: a recursive type is incomplete until then
+                checks[:] = [_compile({**s, "$defs": defs}, where) for s, _ in pairs]
+            reason = "no alternative fits"
+            for check, (_, convert) in zip(checks, pairs):
+                if check(value) is None:
+                    try:
+                        return convert(value) if convert else value
+                    except ValueError as error:
+                        reason = str(error)
+            raise ValueError(reason)
+
+        return choose
+
+    def literal(self, values: Any) -> Any:
+        """Literal and Enum: the JSON values, and the way back from them."""
+        try:
+            plain = [_plain(value) for value in values]
+        except TypeError as error:
+            return self.fail(f"{values!r}: {error}")
+        kinds = set(map(type, plain))
+        if kinds & {list, dict}:
+            self.fail(f"{values!r}: only strings, numbers, booleans and None will do")
+        schema: dict[str, Any] = (
+            {"type": _SIMPLE[type(plain[0])]} if len(kinds) == 1 else {}
+        )
+        schema["enum"] = plain
+        if all(type(value) in (str, bool, _NULL) for value in values):
+            return schema, None
+        back = dict(zip(map(_key, plain), values))
+        return schema, lambda value: back[_key(value)]
+
+    def named(self, kind: Any, name: str, build: Callable[[], Any]) -> Any:
+        """A type with a name: inlined, or in $defs if it contains itself."""
+        if kind in self.names:
+            self.recursive.add(kind)
+        else:
+            while name in self.names.values():
+                name += "_"
+            self.names[kind] = name
+            pair = build()
+            if kind not in self.recursive:
+                del self.names[kind]
+                return pair
+            self.defs[name], self.made[kind] = pair
+
+        def later(value: Any) -> Any:
+            convert = self.made[kind]
+            return convert(value) if convert else value
+
+        return {"$ref": f"#/$defs/{self.names[kind]}"}, later
+
+    def record(self, kind: Any, build: Callable[[Any], Any]) -> Any:
+        """A class with annotations, read in the module that it was written in."""
+
+        def inside() -> Any:
+            outer = self.scope
+            modules = (sys.modules.get(base.__module__) for base in kind.__mro__)
+            maps = [vars(module) for module in modules if module]
+            self.scope = collections.ChainMap({kind.__name__: kind}, *maps, outer)
+            pair = build(kind)
+            self.scope = outer
+            return pair
+
+        return self.named(kind, kind.__name__, inside)
+
+    def kind(self, kind: Any, args: Any) -> Any:
+        """A class; None for one that has no schema."""
+        if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
+            return self.model(kind.model_json_schema()), kind.model_validate
+        if hasattr(kind, "__members__"):
+            return self.literal(list(kind))
+        if hasattr(kind, "__dataclass_fields__"):
+            return self.record(kind, self.dataclass)
+        if hasattr(kind, "__required_keys__"):
+            return self.record(kind, self.typed_dict)
+        if hasattr(kind, "_fields") and issubclass(kind, tuple):
+            return self.record(kind, self.named_tuple)
+        if kind in _SIMPLE and not args:
+            return {"type": _SIMPLE[kind]}, kind if kind in (int, float) else None
+        if kind in (bytes, bytearray):
+            return {"type": "string", "contentEncoding": "base64"}, self.base64(kind)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in _TEXTS:
+            return self.text(kind, *_TEXTS[name])
+        if name == "decimal.Decimal":
+            return {"type": "number"}, lambda value: kind(repr(value))
+        if kind.__module__ in ("builtins", "collections", "collections.abc"):
+            return self.container(_GROUPS.get(kind.__name__), args)
+        return None
+
+    def container(self, group: Any, args: Any) -> Any:
+        if group is dict:
+            return self.mapping(*(args or (str, object)))
+        if group is tuple and args and args[-1] is not Ellipsis:
+            pairs = [self.of(hint) for hint in args if hint != ()]
+            return self.row(pairs, len(pairs), tuple)
+        if group is None:
+            return None
+        item, make = self.of(args[0]) if args else ({}, None)
+        schema: dict[str, Any] = {"type": "array", **({"items": item} if item else {})}
+        if group in (set, frozenset):
+            schema["uniqueItems"] = True
+        if group is list:
+            return schema, make and (lambda value: [make(item) for item in value])
+        return schema, lambda value: group(map(make, value) if make else value)
+
+    def mapping(self, key: Any, item: Any) -> Any:
+        (names, name_of), (schema, make) = self.of(key), self.of(item)
+        if names.get("type") != "string":
+            self.fail(f"the names in a JSON object are strings, not {key!r}")
+        result: dict[str, Any] = {"type": "object"}
+        if names != {"type": "string"}:
+            result["propertyNames"] = names
+        if schema:
+            result["additionalProperties"] = schema
+        if not name_of and not make:
+            return result, None
+
+        def convert(value: Any) -> Any:
+            pairs = value.items()
+            return {
+                (name_of(k) if name_of else k): (make(v) if make else v)
+                for k, v in pairs
+            }
+
+        return result, convert
+
+    def row(self, pairs: list[Any], least: int, build: Any) -> Any:
+        schema: dict[str, Any] = {"type": "array"}
+        if pairs:
+            schema["prefixItems"] = [part for part, _ in pairs]
+        schema["minItems"], schema["maxItems"] = least, len(pairs)
+        makers = [convert for _, convert in pairs]
+
+        def convert(value: Any) -> Any:
+            return build(make(v) if make else v for make, v in zip(makers, value))
+
+        return schema, convert
+
+    def named_tuple(self, kind: Any) -> Any:
+        hints = getattr(kind, "__annotations__", {})
+        pairs = [self.of(hints.get(name, object)) for name in kind._fields]
+        least = len(pairs) - len(kind._field_defaults)
+        return self.row(pairs, least, lambda items: kind(*items))
+
+    def typed_dict(self, kind: Any) -> Any:
+        rows = []
+        for name, hint in kind.__annotations__.items():
+            hint = self.resolve(hint)
+            form = _form(getattr(hint, "__origin__", None))
+            needed = name in kind.__required_keys__ or form == "Required"
+            needed = needed and form != "NotRequired"
+            rows.append((name, hint, _NO_VALUE, needed, ""))
+        schema, plan = self.fields(rows, f"{kind.__name__} key")
+        return schema, _binder(plan, ValueError)
+
+    def dataclass(self, kind: Any) -> Any:
+        from dataclasses import MISSING
+
+        rows = []
+        for field in _fields(kind):
+            needed = field.default is MISSING and field.default_factory is MISSING
+            default = _NO_VALUE if field.default is MISSING else field.default
+            text = field.metadata.get("description", "")
+            if field.init or self.output:
+                rows.append((field.name, field.type, default, needed, text))
+        schema, plan = self.fields(rows, f"{kind.__name__} field")
+        if not self.output:
+            schema["additionalProperties"] = False
+        bind = _binder(plan, ValueError)
+        return schema, lambda value: kind(**(bind(value) if bind else value))
+
+    def fields(self, rows: list[Any], noun: str) -> Any:
+        """An object's schema, and the plan of a _binder for its members."""
+        where = self.where
+        properties, required, plan = {}, [], []
+        for name, hint, default, needed, text in rows:
+            self.where = f"{where}, {noun} {name!r}"
+            schema, convert = self.of(hint)
+            schema = dict(schema)
+            if text:
+                schema.setdefault("description", text)
+            if needed:
+                required.append(name)
+            # None for an `x: int = None` would break the schema beside it.
+            elif default is not None or "type" not in schema:
+                try:
+                    plain = _plain(default)
+                    json.dumps(plain, allow_nan=False)
+                    schema.setdefault("default", plain)
+                except (TypeError, ValueError):
+                    pass
+            properties[name] = schema
+            if convert:
+                exact = convert if convert in (int, float) else None
+                plan.append((name, exact, convert))
+        self.where = where
+        schema = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        return schema, plan
+
+    def text(self, kind: Any, form: str, method: str) -> Any:
+        parse = getattr(kind, method) if method else kind
+
+        def convert(text: str) -> Any:
+            plain = text
+            if method:  # Python 3.9 and 3.10 know neither Z nor .5 seconds
+                plain = re.sub(r"\.(\d+)", lambda m: f".{m[1]:0<6.6}", plain)
+                plain = re.sub("[zZ]$", "+00:00", plain)
+            try:
+                return parse(plain)
+            except ValueError:
+                raise ValueError(f"expected a {form}, got {_show(text)}") from None
+
+        return {"type": "string", **({"format": form} if form else {})}, convert
+
+    def base64(self, kind: Any) -> Any:
+        def convert(text: str) -> Any:
+            try:
+                data = binascii.a2b_base64(text)
+            except ValueError:
+                data = b""
+            # a2b_base64 skips what it does not know.
+            if binascii.b2a_base64(data, newline=False).decode("ascii") != text:
+                raise ValueError(f"expected base64, got {_show(text)}")
+            return kind(data)
+
+        return convert
+
+    def model(self, schema: Any) -> Any:
+        """A pydantic schema without its $defs: clients cope badly with references."""
+        local = schema.get("$defs", {})
+
+        def inline(part: Any) -> Any:
+            if isinstance(part, list):
+                return [inline(item) for item in part]
+            if not isinstance(part, dict):
+                return part
+            rest = {k: inline(v) for k, v in part.items() if k not in ("$ref", "$defs")}
+            name = str(part.get("$ref"))[8:]
+            if name not in local:
+                return rest
+            key = (id(local), name)
+            found, _ = self.named(key, name, lambda: (inline(local[name]), None))
+            return {**found, **rest}
+
+        return inline(schema)
+
+
+def _form(origin: Any) -> str:
+    """The name of a special form, of typing, typing_extensions or types."""
+    for thing in (origin, type(origin)):
+        if getattr(thing, "__module__", "") in ("typing", "typing_extensions", "types"):
+            name = getattr(thing, "_name", None) or getattr(thing, "__name__", None)
+            if name:
+                return str(name)
+    return ""
+
+
+def _schema(annotation: Any, where: str) -> dict[str, Any]:
+    hints = _Hints(where)
+    return hints.root(hints.of(annotation)[0])
+
+
+def _converter(annotation: Any) -> Any:
+    """From a checked JSON value to the annotated type; None if it stays as it is."""
+    return _Hints("converter").of(annotation)[1]
+
+
+def _output(annotation: Any, where: str, scope: Any = None) -> Any:
+    """The outputSchema of a return annotation, and whether legacy revisions wrap it.
+
+    None for what gives no structured content: nothing, None, Any, content blocks and
+    classes without a schema. A root that is no object is wrapped as {"result": ...}.
+    """
+    if annotation in (_NO_VALUE, None, _NULL) or _has(annotation, "_mcp_content"):
+        return None, False
+    hints = _Hints(where, scope, output=True)
+    try:
+        schema = hints.root(hints.of(annotation)[0])
+    except DefinitionError:
+        return None, False
+    return schema or None, bool(schema) and schema.get("type") != "object"
+
+
+def _has(annotation: Any, mark: str) -> bool:
+    """Whether a class with this mark is the annotation, or anywhere inside it."""
+    inner = getattr(annotation, "__args__", None) or ()
+    inner = (getattr(annotation, "__origin__", None), *inner)
+    return bool(getattr(annotation, mark, False)) or any(
+        _has(part, mark) for part in inner if part is not None
+    )
+
+
+class _Parameter:
+    __slots__ = ("annotation", "default", "description", "name", "required")
+
+    def __init__(self, name: str, annotation: Any, default: Any, text: str) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.default = default
+        self.required = default is _NO_VALUE
+        self.description = text
+
+
+class _Signature:
+    """What a handler takes, read without `inspect` from plain functions and methods."""
+
+    __slots__ = (
+        *("context", "description", "is_async", "name", "parameters", "returns"),
+        "scope",
+    )
+
+    def __init__(self, function: Any, where: str) -> None:
+        layers = self.layers(function)
+        names = [getattr(layer, "__name__", "__call__") for layer in layers]
+        names = [name for name in names if name != "__call__"]
+        self.name: str = names[0] if names else type(function).__name__
+        flags = [
+            layer.__code__.co_flags for layer in layers if hasattr(layer, "__code__")
+        ]
+        self.is_async = any(flag & 0x80 for flag in flags)
+        if flags and flags[-1] & 0x220:
+            raise DefinitionError(f"{where}: a generator; return one value instead")
+        docs = [
+            each.__doc__ for each in layers if not isinstance(each, functools.partial)
+        ]
+        self.description, texts = _docstring(next(filter(None, reversed(docs)), ""))
+        self.scope = self.visible(layers[-1])
+        self.parameters: list[_Parameter] = []
+        self.context: Optional[str] = None
+        rows, returns = self.read(function, layers, where)
+        self.returns = _Hints(f"{where}, return value", self.scope).resolve(returns)
+        for star, name, hint, default in rows:
+            hints = _Hints(f"{where}, parameter {star + name!r}", self.scope)
+            if star:
+                hints.fail("arguments come by name: declare each one, without * or /")
+            if type(default).__name__ == "FieldInfo":
+                hints.fail("write Annotated[type, Field(...)] = default")
+            hint = hints.resolve(hint)
+            if not _has(hint, "_mcp_context"):
+                text = texts.get(name, "")
+                self.parameters.append(_Parameter(name, hint, default, text))
+            elif self.context:
+                hints.fail(f"{self.context!r} is the context already")
+            else:
+                self.context = name
+
+    @staticmethod
+    def layers(function: Any) -> list[Any]:
+        """The callable, and what it wraps, down to the function with the parameters."""
+        found = [function]
+        while len(found) < 32:
+            last = found[-1]
+            inner = getattr(last, "__func__", None) or getattr(
+                last, "__wrapped__", None
+            )
+            if isinstance(last, functools.partial):
+                inner = last.func
+            elif not inner and not hasattr(last, "__code__"):
+                call = getattr(type(last), "__call__", None)
+                inner = call if hasattr(call, "__code__") else None
+            if not inner:
+                break
+            found.append(inner)
+        return found
+
+    @staticmethod
+    def visible(function: Any) -> Any:
+        """The names that the annotations of a function may use."""
+        cells = {}
+        freevars = getattr(getattr(function, "__code__", None), "co_freevars", ())
+        for name, cell in zip(freevars, getattr(function, "__closure__", None) or ()):
+            try:
+                cells[name] = cell.cell_contents
+            except ValueError:  # not assigned yet
+                pass
+        return collections.ChainMap(cells, getattr(function, "__globals__", {}))
+
+    def read(self, function: Any, layers: list[Any], where: str) -> Any:
+        """(star or slash, name, annotation, default) of each, and the return value's."""
+        plain = layers[-1]
+        if not all(hasattr(layer, "__code__") for layer in layers):
+            return self.inspect(function, layers, where)
+        code = plain.__code__
+        count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames
+        defaults = dict(
+            zip(reversed(names[:count]), reversed(plain.__defaults__ or ()))
+        )
+        defaults.update(plain.__kwdefaults__ or {})
+        hints = plain.__annotations__
+        rows = []
+        for index in range(1 if hasattr(function, "__func__") else 0, total):
+            slash = "/" if index < code.co_posonlyargcount else ""
+            name = names[index]
+            default = defaults.get(name, _NO_VALUE)
+            rows.append((slash, name, hints.get(name, object), default))
+        stars = [star for star, flag in (("*", 4), ("**", 8)) if code.co_flags & flag]
+        for star, name in zip(stars, names[total:]):
+            rows.append((star, name, object, _NO_VALUE))
+        return rows, hints.get("return", _NO_VALUE)
+
+    def inspect(self, function: Any, layers: list[Any], where: str) -> Any:
+        """For partial objects, callable objects, classes and built-in functions."""
+        from inspect import signature
+
+        try:
+            found = signature(function)
+        except (TypeError, ValueError) as error:
+            raise DefinitionError(f"{where}: {error}") from None
+        bound: set[str] = set()
+        for layer in layers:
+            if isinstance(layer, functools.partial):
+                bound.update(
+                    layer.keywords
+                )  # decided, and none of the caller's business
+        rows = []
+        for name, each in found.parameters.items():
+            hint = object if each.annotation is each.empty else each.annotation
+            default = _NO_VALUE if each.default is each.empty else each.default
+            if name not in bound:
+                star = ("/", "", "*", "", "**")[each.kind]
+                rows.append((star, name, hint, default))
+        returns = found.return_annotation
+        return rows, _NO_VALUE if returns is found.empty else returns
+
+
+def _docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """The text before "Args:", and what stands there for each parameter."""
+    lines = doc.expandtabs().strip().splitlines()
+    margin = min((len(s) - len(s.lstrip()) for s in lines[1:] if s.strip()), default=0)
+    lines[1:] = [line[margin:] for line in lines[1:]]
+    heads = ("Args:", "Arguments:", "Parameters:")
+    start = next(
+        (i for i, line in enumerate(lines) if line.strip() in heads), len(lines)
+    )
+    texts: dict[str, str] = {}
+    name, column, least = "", 0, 0
+    for line in lines[start:]:
+        text, indent = line.strip(), len(line) - len(line.lstrip())
+        if text in heads and not name:
+            least = indent
+            continue
+        if text and indent <= least:
+            break
+        entry = re.match(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)", text)
+        if entry and (not name or indent <= column):
+            name, column = entry[1], indent
+            texts[name] = entry[2]
+        elif name and text:
+            texts[name] = f"{texts[name]} {text}".strip()
+    return "\n".join(lines[:start]).strip(), texts
+
+
+def _arguments(signature: _Signature, where: str) -> tuple[dict[str, Any], Any]:
+    """The inputSchema of a handler, and what gives its arguments their types."""
+    hints = _Hints(where, signature.scope)
+    rows = [
+        (each.name, each.annotation, each.default, each.required, each.description)
+        for each in signature.parameters
+    ]
+    schema, plan = hints.fields(rows, "parameter")
+    schema["additionalProperties"] = False
+    return hints.root(schema), _binder(plan, ToolError)
+
+
+# ---- 5 Registry --------------------------------------------------------------------
+# What a server offers. Tables are copied on write and swapped under one lock; readers
+# take none. A table carries its own cache of encoded lists, so a swap drops both.
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+class _Wire:
+    """A protocol object with snake_case keywords; `wire()` is its JSON form."""
+
+    _type: Optional[str] = None
+    _fields: tuple[str, ...] = ()
+    _mcp_content = False
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, *values: Any, meta: Any = None, **named: Any) -> None:
+        named.update(zip(self._fields, values))
+        meta = named.pop("_meta", meta)
+        if named.pop("type", self._type) != self._type or len(values) > len(
+            self._fields
+        ):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
+        for field in self._fields:
+            setattr(self, field, named.pop(field, None))
+        if named:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(named)}")
+        self.meta = meta
+
+    def __repr__(self) -> str:
+        fields = (f"{f}={getattr(self, f)!r}" for f in self._fields)
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, compared by value
+
+    def wire(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": self._type} if self._type else {}
+        for field in self._fields:
+            value = getattr(self, field)
+            if value is not None:
+                found[_camel(field)] = _wire(value)
+        if self.meta is not None:
+            found["_meta"] = self.meta
+        return found
+
+
+def _wire(value: Any) -> Any:
+    if isinstance(value, _Wire):
+        return value.wire()
+    if isinstance(value, (list, tuple)):
+        return [_wire(item) for item in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return binascii.b2a_base64(value, newline=False).decode("ascii")
+    return value
+
+
+class Icon(_Wire):
+    _fields = ("src", "mime_type", "sizes", "theme")
+
+
+class ToolAnnotations(_Wire):
+    _fields = (
+        "title",
+        "read_only_hint",
+        "destructive_hint",
+        "idempotent_hint",
+        "open_world_hint",
+    )
+
+
+class Annotations(_Wire):
+    _fields = ("audience", "priority", "last_modified")
+
+
+class _Content(_Wire):
+    _mcp_content = True
+
+
+class TextContent(_Content):
+    _type, _fields = "text", ("text", "annotations")
+
+
+class ImageContent(_Content):
+    _type, _fields = "image", ("data", "mime_type", "annotations")
+
+
+class AudioContent(_Content):
+    _type, _fields = "audio", ("data", "mime_type", "annotations")
+
+
+class TextResourceContents(_Content):
+    _fields = ("uri", "text", "mime_type")
+
+
+class BlobResourceContents(_Content):
+    _fields = ("uri", "blob", "mime_type")
+
+
+class EmbeddedResource(_Content):
+    _type, _fields = "resource", ("resource", "annotations")
+
+
+class ResourceLink(_Content):
+    _type = "resource_link"
+    _fields = tuple(
+        "uri name title description mime_type size annotations icons".split()
+    )
+
+
+class CallToolResult(_Content):
+    """A whole result of a tool: content blocks, structured content, isError."""
+
+    _fields = ("content", "structured_content", "is_error")
+
+
+class Image(_Content):
+    """An image from a file or from bytes: Image(path="a.png"), Image(data=b"...")."""
+
+    _type, _fields = "image", ("path", "data", "format")
+    _default = "png"
+    _names = (("jpg", "jpeg"), ("svg", "svg+xml"), ("mp3", "mpeg"))
+
+    def wire(self) -> dict[str, Any]:
+        data, suffix = self.data, self.format
+        if (data is None) == (self.path is None):
+            raise ToolError(f"{type(self).__name__} takes either path= or data=")
+        if data is None:
+            suffix = suffix or os.path.splitext(str(self.path))[1][1:].lower()
+            with open(self.path, "rb") as file:
+                data = file.read()
+        kind = dict(self._names).get(suffix or "", suffix or self._default)
+        block = {"type": self._type, "data": _wire(data)}
+        block["mimeType"] = kind if "/" in kind else f"{self._type}/{kind}"
+        return block
+
+
+class Audio(Image):
+    """Sound from a file or from bytes: Audio(path="a.wav")."""
+
+    _type, _default = "audio", "wav"
+
+
+class Message(_Wire):
+    """One message of a prompt: Message("text", role="user")."""
+
+    _fields = ("content", "role")
+    _role = "user"
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self.role: str = getattr(self, "role", None) or self._role
+
+    def wire(self) -> dict[str, Any]:
+        return {"role": self.role, "content": _block(self.content)}
+
+
+class UserMessage(Message):
+    pass
+
+
+class AssistantMessage(Message):
+    _role = "assistant"
+
+
+class Completion(_Wire):
+    _fields = ("values", "total", "has_more")
+
+
+class PromptReference(_Wire):
+    _type, _fields = "ref/prompt", ("name", "title")
+
+
+class ResourceTemplateReference(_Wire):
+    _type, _fields = "ref/resource", ("uri",)
+
+
+class CompletionArgument(_Wire):
+    _fields = ("name", "value")
+
+
+class CompletionContext(_Wire):
+    _fields = ("arguments",)
+
+
+class InputRequired:
+    """Returned by a handler that needs answers: requests by key, a state of its own.
+
+    `requests` maps a key to {"method": "elicitation/create" | "sampling/createMessage"
+    | "roots/list", "params": {...}}. The next round finds the answers in
+    `ctx.input_responses` and the state in `ctx.request_state` (2026-07-28 MRTR).
+    """
+
+    __slots__ = "requests state".split()
+
+    def __init__(self, requests: Any = None, state: Any = None) -> None:
+        if not requests and state is None:
+            raise ToolError("InputRequired needs requests or a state (MRT-01)")
+        self.requests: dict[str, Any] = dict(requests or {})
+        self.state = state
+
+
+def _block(value: Any) -> dict[str, Any]:
+    """One content block from whatever a handler gave."""
+    if isinstance(value, str):
+        return {"type": "text", "text": value}
+    if isinstance(value, (TextResourceContents, BlobResourceContents)):
+        return {"type": "resource", "resource": value.wire()}
+    if isinstance(value, _Wire):
+        return value.wire()
+    if isinstance(value, dict) and value.get("type") in _BLOCK_TYPES:
+        return {key: _wire(item) for key, item in value.items()}
+    return {"type": "text", "text": _encode_text(_plain(value))}
+
+
+_BLOCK_TYPES = ("text", "image", "audio", "resource", "resource_link")
+
+
+def _contents(value: Any) -> list[dict[str, Any]]:
+    """Content blocks of a tool result: None is empty, a list is one block an item."""
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_asdict"):
+        return [_block(item) for item in value]
+    return [_block(value)]
+
+
+class _Handler:
+    """A user function and how it wants to be called."""
+
+    __slots__ = (
+        "kind name order fields encoded function context check bind properties "
+        "is_async inline lane timeout"
+    ).split()
+
+    def __init__(
+        self, kind: str, name: str, fields: dict[str, Any], function: Any, **how: Any
+    ) -> None:
+        self.kind, self.name, self.function = kind, name, function
+        self.fields = {key: _wire(v) for key, v in fields.items() if v is not None}
+        self.context: Optional[str] = how.get("context")
+        self.check: Any = how.get("check")  # arguments -> None or what is wrong
+        self.bind: Any = how.get("bind")  # arguments -> annotated types
+        self.properties: Any = how.get("properties", {})  # argument name -> schema
+        self.is_async: bool = how.get("is_async", False)
+        self.inline: bool = how.get("inline", False)
+        self.lane: Optional[str] = how.get("lock")
+        self.timeout: Optional[float] = how.get("timeout")
+        self.order = 0
+        self.encoded: dict[str, bytes] = {}  # revision -> list entry
+        if self.inline and (self.lane or self.is_async):
+            what = "lock=" if self.lane else "an async function"
+            raise DefinitionError(
+                f"{kind} {name!r}: inline=True does not go with {what}; inline handlers "
+                "run on the reading thread and must never wait"
+            )
+
+
+class _Tool(_Handler):
+    __slots__ = "output wrap headers rate".split()
+
+
+class _Resource(_Handler):
+    __slots__ = "interval hints match".split()
+
+
+class _Prompt(_Handler):
+    __slots__ = "required known".split()
+
+
+class _Table:
+    """What is offered of one kind, in order of registration, and encoded pages."""
+
+    __slots__ = "items pages".split()
+
+    def __init__(self, items: dict[str, Any]) -> None:
+        self.items = items
+        self.pages: dict[Any, bytes] = {}
+
+
+class _Registry:
+    """The tables of one server."""
+
+    kinds = ("tool", "resource", "template", "prompt")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.tool = _Table({})
+        self.resource = _Table({})
+        self.template = _Table({})
+        self.prompt = _Table({})
+        self.count = 0
+        self.ever: set[str] = set()
+
+    def put(self, record: Any) -> None:
+        with self.lock:
+            items = dict(getattr(self, record.kind).items)
+            if record.name in items:
+                raise DefinitionError(
+                    f"{record.kind} {record.name!r} exists already; remove it first"
+                )
+            self.count += 1
+            record.order = self.count
+            items[record.name] = record
+            self.ever.add(record.kind)
+            setattr(self, record.kind, _Table(items))
+
+    def drop(self, kind: str, name: str) -> None:
+        with self.lock:
+            items = dict(getattr(self, kind).items)
+            if items.pop(name, None) is None:
+                raise KeyError(f"no {kind} {name!r}")
+            setattr(self, kind, _Table(items))
+
+    def find_resource(self, uri: str) -> tuple[Any, dict[str, Any]]:
+        """The resource or template of a URI, and the template's arguments."""
+        record = self.resource.items.get(uri)
+        if record is not None:
+            return record, {}
+        for record in self.template.items.values():
+            arguments = record.match(uri)
+            if arguments is not None:
+                return record, arguments
+        return None, {}
+
+
+# RFC 6570 expressions that can be matched back to arguments without doubt.
+_EXPRESSION = re.compile(r"\{([+/?]?)([^{}]*)\}")
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]")
+_BY_OPERATOR = {"": "([^/?#]+)", "+": "([^?#]+)", "/": "/([^/?#]+)"}
+
+
+def _unquote(text: str) -> Optional[str]:
+    if "%" not in text:
+        return text
+    raw = _PERCENT.sub(lambda m: bytes([int(m.group(1), 16)]), text.encode("utf-8"))
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _template(uri: str, where: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Variable names of a URI template and a function URI -> strings by name."""
+    pattern, names, query, position = "", [], [], 0
+    lists: set[str] = set()
+    for found in _EXPRESSION.finditer(uri):
+        operator, inside = found.groups()
+        variables = [_VARIABLE.fullmatch(part.strip()) for part in inside.split(",")]
+        starred = any(v is not None and v.group(2) for v in variables)
+        if None in variables or (starred and operator != "/"):
+            raise DefinitionError(f"{where}: cannot match {found.group()} in {uri!r}")
+        group = [v.group(1) for v in variables if v is not None]
+        pattern += re.escape(uri[position : found.start()])
+        position = found.end()
+        if operator == "?":
+            query += group
+            pattern += r"(?:\?([^#]*))?"
+        elif starred and len(group) == 1:
+            lists.update(group)
+            names += group
+            pattern += "((?:/[^/?#]+)*)"
+        elif len(group) == 1:
+            names += group
+            pattern += _BY_OPERATOR[operator]
+        else:
+            raise DefinitionError(f"{where}: one variable only in {found.group()}")
+    rest = uri[position:]
+    if re.search(r"[{}]", rest + _EXPRESSION.sub("", uri)) or (query and rest):
+        raise DefinitionError(f"{where}: unsupported URI template {uri!r}")
+    matcher = re.compile(pattern + re.escape(rest))
+    confined = uri.lower().startswith("file:")
+
+    def match(text: str) -> Optional[dict[str, Any]]:
+        found = matcher.fullmatch(text)
+        if found is None:
+            return None
+        values = found.groups()
+        pairs = list(zip(names, values))
+        if query and values[-1]:
+            parts = (part.partition("=") for part in values[-1].split("&") if part)
+            pairs += [(name, value) for name, _, value in parts if name in query]
+        return _decoded(pairs, lists, confined)
+
+    return names + query, match
+
+
+def _decoded(
+    pairs: list[Any], lists: set[str], confined: bool
+) -> Optional[dict[str, Any]]:
+    """Percent-decoded arguments; None if a file URI would leave its root (RES-08)."""
+    found: dict[str, Any] = {}
+    for name, raw in pairs:
+        texts = [_unquote(part) for part in raw.split("/")] if raw else [""]
+        if None in texts or "\0" in "".join(map(str, texts)):
+            return None
+        inner = [p for t in texts for p in str(t).replace("\\", "/").split("/")]
+        if confined and (".." in inner or len(inner) != len(texts)):
+            return None
+        parts = [str(t) for t in texts]
+        found[name] = parts[1:] if name in lists else "/".join(parts)
+    return found
+
+
+def _from_text(schemas: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """URI and prompt arguments are strings: numbers and booleans for typed ones."""
+    found = {}
+    for name, text in given.items():
+        kind = schemas.get(name, {}).get("type")
+        if kind in ("integer", "number", "boolean") and isinstance(text, str):
+            try:
+                found[name] = _decode(text.encode("utf-8"), 1, 40)
+                continue
+            except MCPError:
+                pass  # the checker says what was wanted
+        found[name] = text
+    return found
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_HEADER_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _x_headers(schema: Any, where: str) -> list[tuple[str, tuple[str, ...]]]:
+    """(Mcp-Param header, property path) of each x-mcp-header (HTM-13)."""
+    found: dict[str, tuple[str, ...]] = {}
+
+    def walk(node: Any, path: Optional[tuple[str, ...]], depth: int) -> None:
+        if not isinstance(node, dict) or depth > 64:
+            return
+        if "x-mcp-header" in node and not isinstance(node["x-mcp-header"], dict):
+            name = node["x-mcp-header"]
+            fine = path and isinstance(name, str) and _HEADER_TOKEN.fullmatch(name)
+            typed = node.get("type") in ("string", "integer", "boolean")
+            if not (fine and typed) or "mcp-param-" + name.lower() in found:
+                raise DefinitionError(
+                    f"{where}: x-mcp-header {name!r} must be a unique HTTP token on a "
+                    "string, integer or boolean reached by properties alone"
+                )
+            found["mcp-param-" + name.lower()] = path or ()
+        for key, inner in node.items():
+            if key == "properties" and isinstance(inner, dict):
+                for name, child in inner.items():
+                    step = None if path is None else (*path, name)
+                    walk(child, step, depth + 1)
+            elif key in ("patternProperties", "$defs", "dependentSchemas"):
+                for child in inner.values() if isinstance(inner, dict) else ():
+                    walk(child, None, depth + 1)
+            elif key not in ("default", "examples", "const", "enum"):
+                for child in inner if isinstance(inner, list) else (inner,):
+                    walk(child, None, depth + 1)
+
+    walk(schema, (), 0)
+    return list(found.items())
+
+
+def _wrapped(schema: dict[str, Any]) -> Optional[dict[str, Any]]:
+    """{"result": ...} round an output schema for revisions that want an object."""
+    inner = dict(schema)
+    root: dict[str, Any] = {"type": "object", "properties": {"result": inner}}
+    root["required"] = ["result"]
+    if "$defs" in inner:
+        root["$defs"] = inner.pop("$defs")
+    elif '"#' in _encode_text(schema):
+        return None  # references into a root that moved
+    return root
+
+
+# ---- 6 Protocol tables -------------------------------------------------------------
+# Facts of the protocol as literals. Code walks them; there is no other `if method ==`.
+
+A, B, C, D, E = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
+_LEGACY = (A, B, C, D)
+_MODERN = (E,)
+_META = "io.modelcontextprotocol/"
+_VERSION_KEY = _META + "protocolVersion"
+_CAPABILITIES_KEY = _META + "clientCapabilities"
+_CLIENT_KEY = _META + "clientInfo"
+_LEVEL_KEY = _META + "logLevel"
+_SERVER_KEY = _META + "serverInfo"
+_SUBSCRIPTION_KEY = _META + "subscriptionId"
+
+# method -> (function of section 7, eras it belongs to, kind it needs)
+_METHODS = {
+    "initialize": ("_initialize", "legacy", None),
+    "ping": ("_ping", "legacy", None),
+    "logging/setLevel": ("_set_level", "legacy", None),
+    "resources/subscribe": ("_subscribe", "legacy", "resource"),
+    "resources/unsubscribe": ("_unsubscribe", "legacy", "resource"),
+    "server/discover": ("_discover", "modern", None),
+    "subscriptions/listen": ("_listen", "modern", None),
+    "tools/list": ("_list_tools", "both", "tool"),
+    "tools/call": ("_call_tool", "both", "tool"),
+    "resources/list": ("_list_resources", "both", "resource"),
+    "resources/templates/list": ("_list_templates", "both", "resource"),
+    "resources/read": ("_read_resource", "both", "resource"),
+    "prompts/list": ("_list_prompts", "both", "prompt"),
+    "prompts/get": ("_get_prompt", "both", "prompt"),
+    "completion/complete": ("_complete", "both", "completion"),
+}
+
+_LISTS = {  # kind -> key of the result
+    "tool": "tools",
+    "resource": "resources",
+    "template": "resourceTemplates",
+    "prompt": "prompts",
+}
+
+# HTTP header Mcp-Name mirrors this member of params (HTM-10).
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+# error code -> HTTP status in the modern era; a legacy reply to a request is 200.
+_STATUS = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    METHOD_NOT_FOUND: 404,
+    INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CLIENT_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    TOO_MANY_REQUESTS: 429,
+    INTERNAL_ERROR: 500,
+}
+
+# (object, field) -> first revision that knows it; older ones do not see it (E08).
+_SINCE = {
+    ("server", "title"): C,
+    ("server", "description"): D,
+    ("server", "icons"): D,
+    ("server", "websiteUrl"): D,
+    ("tool", "annotations"): B,
+    ("tool", "title"): C,
+    ("tool", "outputSchema"): C,
+    ("tool", "_meta"): C,
+    ("tool", "icons"): D,
+    ("resource", "title"): C,
+    ("resource", "_meta"): C,
+    ("resource", "icons"): D,
+    ("template", "title"): C,
+    ("template", "_meta"): C,
+    ("template", "icons"): D,
+    ("prompt", "title"): C,
+    ("prompt", "_meta"): C,
+    ("prompt", "icons"): D,
+    ("argument", "title"): C,
+    ("block", "_meta"): C,
+    ("progress", "message"): B,
+    ("capabilities", "completions"): B,
+}
+
+_BLOCK_SINCE = {"audio": B, "resource_link": C}
+
+# what a client must have declared: method -> (capability, first revision)
+_CLIENT_METHODS = {
+    "sampling/createMessage": ("sampling", A),
+    "roots/list": ("roots", A),
+    "elicitation/create": ("elicitation", C),
+}
+
+_LEVELS = {
+    name: rank
+    for rank, name in enumerate(
+        "debug info notice warning error critical alert emergency".split()
+    )
+}
+
+# kind of change -> (notification, member of a listen filter)
+_CHANGES = {
+    "tool": ("notifications/tools/list_changed", "toolsListChanged"),
+    "prompt": ("notifications/prompts/list_changed", "promptsListChanged"),
+    "resource": ("notifications/resources/list_changed", "resourcesListChanged"),
+    "updated": ("notifications/resources/updated", "resourceSubscriptions"),
+}
+
+
+def _prune(kind: str, fields: dict[str, Any], revision: str) -> dict[str, Any]:
+    """The fields that a revision knows."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if _SINCE.get((kind, name), A) <= revision
+    }
+
+
+def _fit(block: dict[str, Any], revision: str) -> dict[str, Any]:
+    """A content block as a revision can carry it: else a resource or a text."""
+    if revision >= C:
+        return block
+    kind = block.get("type", "")
+    if _BLOCK_SINCE.get(kind, A) <= revision:
+        return _prune("block", block, revision)
+    if kind == "audio":
+        blob = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"]}
+        return {"type": "resource", "resource": {**blob, "blob": block["data"]}}
+    return {"type": "text", "text": f"{block.get('name', '')}: {block.get('uri', '')}"}
+
+
+# ---- 7 Context and dispatch --------------------------------------------------------
+# Messages in, replies out, no IO. User code is called in `_call` and `_acall` and
+# nowhere else. Asking never waits: a question leaves the handler, and with the answer
+# the handler runs again from its start, in both eras alike.
+
+_Reply = tuple[bytes, int]  # (body, JSON-RPC error code or 0)
+
+
+class _Deadlines:
+    """Time-outs of few lengths: for each an insertion-ordered dict key -> due time.
+
+    Starting and stopping are one dictionary operation each, whatever the number; the
+    first entry of each dict is the earliest. Popping an entry is atomic, so whoever
+    gets it owns the end of the thing it stands for.
+    """
+
+    __slots__ = ("by_length",)
+
+    def __init__(self) -> None:
+        self.by_length: dict[float, dict[Any, float]] = {}
+
+    def start(self, key: Any, seconds: float) -> dict[Any, float]:
+        line = self.by_length.get(seconds)
+        if line is None:
+            line = self.by_length.setdefault(seconds, {})
+        line[key] = time.monotonic() + seconds
+        return line
+
+    def next_due(self) -> Optional[float]:
+        return min((self._first(line) for line in self.lines()), default=None)
+
+    def _first(self, line: dict[Any, float]) -> float:
+        try:
+            return next(iter(line.values()), math.inf)
+        except RuntimeError:  # another thread came between: look again at once
+            return 0.0
+
+    def lines(self) -> list[dict[Any, float]]:
+        return [line for line in list(self.by_length.values()) if line]
+
+    def due(self, now: float) -> list[Any]:
+        """Keys whose time has come; they stay until their owner pops them."""
+        found = []
+        for line in self.lines():
+            for key, when in list(line.items()):
+                if when > now:
+                    break
+                found.append(key)
+        return found
+
+
+class _Bucket:
+    """A token bucket: so many in so many seconds."""
+
+    __slots__ = "size speed left at".split()
+
+    def __init__(self, limit: tuple[float, float]) -> None:
+        self.size = self.left = float(limit[0])
+        self.speed = limit[0] / limit[1]
+        self.at = time.monotonic()
+
+    def take(self) -> float:
+        """0 if a token was there, else the seconds until one is."""
+        now = time.monotonic()
+        self.left = min(self.size, self.left + (now - self.at) * self.speed)
+        self.at = now
+        if self.left < 1.0:
+            return (1.0 - self.left) / self.speed
+        self.left -= 1.0
+        return 0.0
+
+
+class _Session:
+    """What an initialize handshake has fixed (2024-11-05 to 2025-11-25)."""
+
+    __slots__ = (
+        "revision capabilities client_info ready level peer pending asked listener"
+    ).split()
+
+    def __init__(self, revision: str, capabilities: Any, client_info: Any) -> None:
+        self.revision: str = revision
+        self.capabilities: dict[str, Any] = capabilities
+        self.client_info: dict[str, Any] = client_info
+        self.ready = False  # until then nothing is sent unasked (LIF-06)
+        self.level = _LEVELS["info"]
+        self.peer: Any = None  # where unasked messages go
+        self.pending: dict[Any, tuple[Any, str]] = {}  # our request id -> call, key
+        self.asked = 0
+        self.listener: Any = None
+
+
+class _Peer:
+    """Where a message came from and where its answer goes; one subclass a transport."""
+
+    __slots__ = "server session calls principal era".split()
+    can_ask = True  # false where a legacy request from us could not be delivered
+
+    def __init__(self, server: Any, session: Optional[_Session] = None) -> None:
+        self.server = server
+        self.session = session
+        self.calls: dict[Any, _Call] = {}
+        self.principal: Any = None
+        self.era: Optional[str] = None  # None: each message tells (stdio)
+
+    def send(self, data: bytes) -> None:
+        """One JSON-RPC message that is no reply; from any thread."""
+        raise NotImplementedError
+
+    def reply(self, body: bytes, code: int) -> None:
+        """The reply to the request; from any thread, once."""
+        self.send(body)
+
+    def ready(self) -> bool:
+        """Whether a change notification would go out now."""
+        return True
+
+    def open_session(self, session: _Session) -> Optional[_Session]:
+        """Keep the session; None if this transport keeps none."""
+        self.session = session
+        session.peer = self
+        return session
+
+    def dropped(self) -> None:
+        """No reply will come: the call was cancelled."""
+
+
+class _Ask(BaseException):
+    """Leaves a handler that needs an answer; no `except Exception` may stop it."""
+
+    def __init__(self, requests: Any, digests: Any, state: Any = None) -> None:
+        super().__init__("a question to the client is on its way; let this pass")
+        self.requests: dict[str, Any] = requests
+        self.digests: dict[str, str] = digests
+        self.state = state
+
+
+class _Call:
+    """One request on its way to one reply."""
+
+    __slots__ = (
+        "server peer id method params meta revision capabilities client_info level "
+        "handler arguments size line cancelled event task progress position rounds "
+        "answers waiting responses state listener name done"
+    ).split()
+
+    revision: str
+    capabilities: dict[str, Any]
+    client_info: dict[str, Any]
+    level: Optional[int]
+
+    def __init__(self, server: Any, peer: Any, message: Any, size: int) -> None:
+        self.server = server
+        self.peer = peer
+        self.id = message["id"]
+        self.method: str = message["method"]
+        self.params: dict[str, Any] = message.get("params") or {}
+        self.meta: dict[str, Any] = self.params.get("_meta") or {}
+        self.size = size
+        self.name: Any = None
+        self.handler: Any = None
+        self.arguments: dict[str, Any] = {}
+        self.line: Any = None  # the deadline line that holds it while it is open
+        self.done = False  # replied, or will never be
+        self.cancelled = False
+        self.event: Any = None
+        self.task: Any = None
+        self.progress: Optional[float] = None
+        self.rounds = 0
+        self.answers: dict[str, Any] = {}  # key -> (digest of the question, answer)
+        self.waiting: dict[Any, str] = {}  # id of our request -> key (legacy)
+        self.responses: Any = None
+        self.state: Any = None
+        self.listener: Any = None
+
+    @property
+    def modern(self) -> bool:
+        return self.revision >= E
+
+    def is_open(self) -> bool:
+        return self.line is not None and self in self.line
+
+    def claim(self) -> bool:
+        """True for exactly one of done, cancelled, timed out and disconnected."""
+        line = self.line
+        if line is None or line.pop(self, None) is None:
+            return False
+        self.done = True
+        self.peer.calls.pop(self.id, None)
+        return True
+
+    def launch(self) -> None:
+        self.server._launch(self)
+
+    def settle(self, reply: Optional[_Reply]) -> None:
+        """The only way to the reply of a call that was launched; works once."""
+        if reply is not None and self.claim():
+            self.peer.reply(*reply)
+            self.server._ended_one()
+
+    def cancel(self) -> None:
+        """No reply, the handler is told, its worker and lane stay busy until it ends."""
+        if self.claim():
+            self.stop()
+            self.peer.dropped()
+            self.server._ended_one()
+
+    def stop(self) -> None:
+        """Tell the handler that nobody waits any more."""
+        self.cancelled = True
+        self.withdraw()
+        if self.listener is not None:
+            self.server._hub.remove(self.listener)
+        event, task = self.event, self.task
+        if event is not None:
+            event.set()
+        if task is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def withdraw(self) -> None:
+        """Our questions that nobody will answer any more."""
+        for request_id in list(self.waiting):
+            self.waiting.pop(request_id, None)
+            if self.peer.session.pending.pop(request_id, None) is not None:
+                params = {"requestId": request_id, "reason": "no longer needed"}
+                self.peer.send(_notification("notifications/cancelled", params))
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        if not self.done and self.peer.ready():
+            self.peer.send(_notification(method, params))
+
+    def keywords(self) -> dict[str, Any]:
+        if self.handler.context is None:
+            return self.arguments
+        self.position = 0
+        return {**self.arguments, self.handler.context: Context(self)}
+
+
+def _notification(method: str, params: Optional[dict[str, Any]]) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params:
+        message["params"] = params
+    return _encode(message)
+
+
+def _id_bytes(request_id: Any) -> bytes:
+    return b"%d" % request_id if type(request_id) is int else _encode(request_id)
+
+
+def _call(call: _Call) -> Optional[_Reply]:
+    """Run a def handler: its reply, or None if it asked the client something."""
+    try:
+        value = call.handler.function(**call.keywords())
+        reply: _Reply = call.server._render(call, value)
+        return reply
+    except (Exception, _Ask, SystemExit) as error:
+        return call.server._failure(call, error)  # type: ignore[no-any-return]
+
+
+async def _acall(call: _Call) -> None:
+    """Run an async handler and settle its call."""
+    try:
+        value = await call.handler.function(**call.keywords())
+        reply = call.server._render(call, value)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # CancelledError, _Ask, SystemExit are replies too
+        reply = call.server._failure(call, error)
+    call.settle(reply)
+
+
+class _Batch(_Peer):
+    """A 2025-03-26 batch: a countdown that ends in one array."""
+
+    __slots__ = "parent parts left lock calls_to_launch".split()
+
+    def __init__(self, parent: _Peer, count: int) -> None:
+        super().__init__(parent.server, parent.session)
+        self.parent = parent
+        self.calls = parent.calls
+        self.principal, self.era = parent.principal, parent.era
+        self.parts: list[bytes] = []
+        self.left = count
+        self.lock = threading.Lock()
+        self.calls_to_launch: list[_Call] = []
+
+    @property
+    def can_ask(self) -> bool:  # type: ignore[override]  # follows the real peer
+        return self.parent.can_ask
+
+    def send(self, data: bytes) -> None:
+        self.parent.send(data)
+
+    def add(self, body: Optional[bytes]) -> bool:
+        with self.lock:
+            if body is not None:
+                self.parts.append(body)
+            self.left -= 1
+            return self.left == 0
+
+    def body(self) -> bytes:
+        return b"[" + b",".join(self.parts) + b"]" if self.parts else b""
+
+    def reply(self, body: bytes, code: int) -> None:
+        self._count(body)
+
+    def dropped(self) -> None:
+        self._count(None)
+
+    def _count(self, body: Optional[bytes]) -> None:
+        if self.add(body):
+            if self.parts:
+                self.parent.reply(self.body(), 0)
+            else:
+                self.parent.dropped()
+
+    def launch(self) -> None:
+        for call in self.calls_to_launch:
+            call.launch()
+
+
+class _Listener:
+    """One stream of change notifications and what it wants."""
+
+    __slots__ = "peer id kinds uris pending session".split()
+
+    def __init__(self, peer: Any, kinds: Iterable[str], uris: Iterable[str]) -> None:
+        self.peer = peer
+        self.session: Optional[_Session] = None  # a legacy one
+        self.id: Any = _NO_ID  # the subscription id, 2026-07-28 only
+        self.kinds = frozenset(kinds)
+        self.uris = set(uris)
+        self.pending: dict[tuple[str, str], None] = {}  # waits for the peer
+
+    def ready(self) -> bool:
+        initialized = self.session is None or self.session.ready
+        return initialized and bool(self.peer.ready())
+
+    def message(self, key: tuple[str, str]) -> bytes:
+        params: dict[str, Any] = {}
+        if self.id is not _NO_ID:
+            params["_meta"] = {_SUBSCRIPTION_KEY: self.id}
+        if key[0] == "updated":
+            params["uri"] = key[1]
+        return _notification(_CHANGES[key[0]][0], params)
+
+
+class _Hub:
+    """Changes, announced once. Pure: mark() from any thread, collect() by the engine.
+
+    A change is one pending flag for each stream that wants it, so a fast resource or a
+    stuck reader costs one flag and nothing else; the last value wins.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.listeners: dict[_Listener, None] = {}
+        self.by_uri: dict[str, dict[_Listener, None]] = {}
+        self.changed: dict[tuple[str, str], float] = {}  # change -> earliest time
+        self.sent: dict[str, float] = {}  # uri -> when it was last announced
+        self.stuck: dict[_Listener, None] = {}
+
+    def add(self, listener: _Listener) -> None:
+        with self.lock:
+            self.listeners[listener] = None
+            for uri in listener.uris:
+                self.by_uri.setdefault(uri, {})[listener] = None
+
+    def remove(self, listener: _Listener) -> None:
+        with self.lock:
+            self.listeners.pop(listener, None)
+            self.stuck.pop(listener, None)
+            for uri in listener.uris:
+                self._forget(listener, uri)
+
+    def _forget(self, listener: _Listener, uri: str) -> None:
+        streams = self.by_uri.get(uri, {})
+        streams.pop(listener, None)
+        if not streams:
+            self.by_uri.pop(uri, None)
+            self.sent.pop(uri, None)
+
+    def subscribe(self, listener: _Listener, uri: str) -> None:
+        with self.lock:
+            listener.uris.add(uri)
+            self.by_uri.setdefault(uri, {})[listener] = None
+
+    def unsubscribe(self, listener: _Listener, uri: str) -> None:
+        with self.lock:
+            listener.uris.discard(uri)
+            self._forget(listener, uri)
+
+    def mark(self, kind: str, uri: str = "", interval: float = 0.0) -> bool:
+        """Note a change; True if somebody wants to hear of it."""
+        with self.lock:
+            wanted = self.by_uri.get(uri) if kind == "updated" else self.listeners
+            if not wanted:
+                return False
+            due = self.sent.get(uri, -math.inf) + interval if interval else -math.inf
+            self.changed.setdefault((kind, uri), due)
+            return True
+
+    def collect(self, now: float) -> tuple[list[tuple[Any, bytes]], Optional[float]]:
+        """What to send now, and when to come again."""
+        out: list[tuple[Any, bytes]] = []
+        with self.lock:
+            for listener in list(self.stuck):
+                if listener.ready():
+                    del self.stuck[listener]
+                    keys = listener.pending
+                    out += [(listener.peer, listener.message(key)) for key in keys]
+                    listener.pending = {}
+            for key, due in list(self.changed.items()):
+                if due <= now:
+                    del self.changed[key]
+                    self._announce(key, now, out)
+            return out, min(self.changed.values(), default=None)
+
+    def _announce(self, key: tuple[str, str], now: float, out: list[Any]) -> None:
+        kind, uri = key
+        if kind == "updated":
+            wanted = self.by_uri.get(uri, {})
+            self.sent[uri] = now
+        else:
+            wanted = self.listeners
+        for listener in wanted:
+            if kind != "updated" and kind not in listener.kinds:
+                continue
+            if listener.ready():
+                out.append((listener.peer, listener.message(key)))
+            else:
+                listener.pending[key] = None
+                self.stuck[listener] = None
+
+
+class _Workers:
+    """Our own daemon threads for def handlers, made when they are needed."""
+
+    def __init__(self, size: int, work: Callable[[Any], None]) -> None:
+        from _queue import SimpleQueue  # the C part of queue, without its module
+
+        self.queue: Any = SimpleQueue()
+        self.size = size
+        self.work = work
+        self.lock = threading.Lock()
+        self.threads = 0
+        self.free = 0  # threads that will take the next entry, less entries queued
+
+    def put(self, call: Any) -> None:
+        with self.lock:
+            self.free -= 1
+            fresh = self.free < 0 and self.threads < self.size
+            if fresh:
+                self.threads += 1
+                self.free += 1
+        self.queue.put(call)
+        if fresh:
+            name = f"tinymcp-{self.threads}"
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.work(self.queue.get())
+            with self.lock:
+                self.free += 1
+
+
+# What a traceback's text may hold: paths never reach the wire.
+_PATHS = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\|/)[^\s'\"<>|:]+")
+
+
+def _safe_text(error: BaseException) -> str:
+    """What a model may read of an exception that nobody foresaw (ERR-08)."""
+    text = (error.strerror or "") if isinstance(error, OSError) else str(error)
+    text = _PATHS.sub("<path>", text)[:500]
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind
+
+
+def _shorten(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _Awaitable:
+    """`await x` is x: one way to write a call in def and async handlers."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self
+
+
+class _Ready:
+    """A value for an async handler; without await it is as true as its value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self.value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+
+class ElicitResult(_Awaitable):
+    """What a person answered: `action` is accept, decline or cancel."""
+
+    def __init__(self, action: str, content: Any = None, data: Any = None) -> None:
+        self.action = action
+        self.content: dict[str, Any] = content or {}
+        self.data = data
+
+
+class SampleResult(_Awaitable):
+    """What the client's model wrote: role, content, model, stop_reason, text."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.role: str = answer["role"]
+        self.content: Any = answer["content"]
+        self.model: str = answer.get("model", "")
+        self.stop_reason: Optional[str] = answer.get("stopReason")
+
+    @property
+    def text(self) -> str:
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "".join(b.get("text", "") for b in blocks if isinstance(b, dict))
+
+
+class Root(_Wire):
+    _fields = ("uri", "name")
+
+
+class _Items(list):  # type: ignore[type-arg]  # of Root or of ResourceItem
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self
+
+
+class ResourceItem:
+    """One content of a resource that a handler read: content (str, bytes), mime_type."""
+
+    __slots__ = "content mime_type".split()
+
+    def __init__(self, content: Any, mime_type: Optional[str]) -> None:
+        self.content = content
+        self.mime_type = mime_type
+
+
+_FLAT = ("string", "number", "integer", "boolean")
+_CONFIRM = {
+    "type": "object",
+    "properties": {"confirm": {"type": "boolean", "title": "Confirm"}},
+    "required": ["confirm"],
+}
+
+
+def _flat_form(schema: Any) -> tuple[dict[str, Any], Any]:
+    """The flat form of an elicitation (ELI-01) and a converter of its answer."""
+    if schema is None:
+        return {"type": "object", "properties": {}}, None
+    if not isinstance(schema, dict):
+        form, convert = _schema(schema, "ctx.elicit"), _converter(schema)
+    else:
+        form, convert = dict(schema), None
+    if form.get("type") != "object":
+        raise ToolError("ctx.elicit takes an object schema, a dataclass or a TypedDict")
+    properties = {}
+    for name, field in form.get("properties", {}).items():
+        field = dict(field)
+        for choice in field.get("anyOf", ()):
+            if choice.get("type") in _FLAT:  # Optional[X] is X that may be left out
+                field = {**{k: v for k, v in field.items() if k != "anyOf"}, **choice}
+        if field.get("default", 0) is None:
+            del field["default"]
+        multiple = field.get("type") == "array" and (
+            "enum" in field.get("items", {}) or "anyOf" in field.get("items", {})
+        )
+        if field.get("type") not in _FLAT and not multiple:
+            raise ToolError(f"ctx.elicit: {name!r} must be a string, number or boolean")
+        properties[name] = field
+    form["properties"] = properties
+    form.pop("additionalProperties", None)
+    return form, convert
+
+
+def _digest(value: Any) -> str:
+    import hashlib
+
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+
+
+class Context:
+    """What a handler may ask of its request; the same in both eras.
+
+    Found by its annotation under any parameter name. Works plainly in def handlers and
+    with await in async ones.
+    """
+
+    __slots__ = ("_call",)
+    _mcp_context = True
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return cls
+
+    # What the request says
+
+    @property
+    def request_id(self) -> Any:
+        return self._call.id
+
+    @property
+    def protocol_version(self) -> str:
+        return self._call.revision
+
+    @property
+    def client_info(self) -> dict[str, Any]:
+        """Name and version as the client claims them; never a reason to trust it."""
+        return dict(self._call.client_info)
+
+    @property
+    def client_capabilities(self) -> dict[str, Any]:
+        return dict(self._call.capabilities)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's _meta, with traceparent, tracestate and baggage (OTL-01)."""
+        return dict(self._call.meta)
+
+    @property
+    def principal(self) -> Any:
+        return self._call.peer.principal
+
+    @property
+    def server(self) -> Any:
+        return self._call.server
+
+    @property
+    def lifespan(self) -> Any:
+        """The value of Server(lifespan=...)."""
+        return self._call.server._lifespan_value
+
+    lifespan_context = lifespan
+
+    @property
+    def request_context(self) -> Context:
+        return self
+
+    session = request_context
+
+    @property
+    def input_responses(self) -> dict[str, Any]:
+        """Answers to a returned InputRequired, by key."""
+        return dict(self._call.responses or {})
+
+    @property
+    def request_state(self) -> Any:
+        """The state of a returned InputRequired, verified."""
+        return self._call.state
+
+    @property
+    def cancelled(self) -> bool:
+        """True once nobody waits for this call: cancelled, timed out, disconnected."""
+        return self._call.cancelled
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep in a def handler; returns True at once when the call is cancelled."""
+        call = self._call
+        if call.event is None:
+            call.event = threading.Event()
+        if call.cancelled:
+            return True
+        return bool(call.event.wait(seconds))
+
+    # What goes to the client while the handler runs
+
+    def report_progress(
+        self, progress: float, total: Any = None, message: Any = None
+    ) -> Any:
+        """Progress, if the client gave a token; must rise (PRG-01)."""
+        call = self._call
+        token = call.meta.get("progressToken")
+        known = type(token) in (int, str) and math.isfinite(progress)
+        rises = call.progress is None or progress > call.progress
+        if known and rises and not call.server._log_bucket.take():
+            call.progress = progress
+            params = {"progressToken": token, "progress": progress, "total": total}
+            params["message"] = message if call.revision >= B else None
+            shown = {k: v for k, v in params.items() if v is not None}
+            call.notify("notifications/progress", shown)
+        return _Ready(None)
+
+    def log(self, level: str, data: Any, logger: Optional[str] = None) -> Any:
+        """A log message for the client, if it asked for this level."""
+        call = self._call
+        rank = _LEVELS.get(level)
+        if rank is None:
+            raise ValueError(f"no log level {level!r}; use one of {', '.join(_LEVELS)}")
+        if call.level is not None and rank >= call.level:
+            if not call.server._log_bucket.take():
+                params = {"level": level, "data": _plain(data)}
+                if logger is not None:
+                    params["logger"] = logger
+                call.notify("notifications/message", params)
+        return _Ready(None)
+
+    def debug(self, data: Any, **extra: Any) -> Any:
+        return self.log("debug", data, **extra)
+
+    def info(self, data: Any, **extra: Any) -> Any:
+        return self.log("info", data, **extra)
+
+    def notice(self, data: Any, **extra: Any) -> Any:
+        return self.log("notice", data, **extra)
+
+    def warning(self, data: Any, **extra: Any) -> Any:
+        return self.log("warning", data, **extra)
+
+    def error(self, data: Any, **extra: Any) -> Any:
+        return self.log("error", data, **extra)
+
+    def critical(self, data: Any, **extra: Any) -> Any:
+        return self.log("critical", data, **extra)
+
+    def close_sse_stream(self) -> Any:
+        """End the open stream of a polling client; it comes back for the rest (D)."""
+        close = getattr(self._call.peer, "close_stream", None)
+        if close is not None:
+            close()
+        return _Ready(None)
+
+    # Changes, all by way of the server's one hub
+
+    def notify_updated(self, uri: str) -> Any:
+        self._call.server.notify_updated(str(uri))
+        return _Ready(None)
+
+    def notify_tools_changed(self) -> Any:
+        self._call.server._changed("tool")
+        return _Ready(None)
+
+    def notify_resources_changed(self) -> Any:
+        self._call.server._changed("resource")
+        return _Ready(None)
+
+    def notify_prompts_changed(self) -> Any:
+        self._call.server._changed("prompt")
+        return _Ready(None)
+
+    send_resource_updated = notify_updated
+    send_tool_list_changed = notify_tools_changed
+    send_resource_list_changed = notify_resources_changed
+    send_prompt_list_changed = notify_prompts_changed
+
+    # Questions
+
+    def _ask(self, key: Optional[str], method: str, params: dict[str, Any]) -> Any:
+        call = self._call
+        call.position += 1
+        key = key or str(call.position)
+        digest = _digest([method, params])
+        known = call.answers.get(key)
+        if known is None or known[0] != digest:
+            request = {"method": method, "params": params}
+            raise _Ask({key: request}, {key: digest})
+        if isinstance(known[1], MCPError):
+            raise ToolError(f"The client could not answer: {known[1].message}")
+        return known[1]
+
+    def _give(self, value: Any) -> Any:
+        return _Ready(value) if self._call.handler.is_async else value
+
+    def confirm(self, message: str, key: Optional[str] = None) -> Any:
+        """Ask a person for consent: True only for an accept with a yes."""
+        params = {"mode": "form", "message": message, "requestedSchema": _CONFIRM}
+        answer = self._elicited(self._ask(key, "elicitation/create", params), _CONFIRM)
+        yes = answer.action == "accept" and answer.content.get("confirm") is True
+        return self._give(yes)
+
+    def elicit(
+        self, message: str, schema: Any = None, key: Optional[str] = None
+    ) -> ElicitResult:
+        """Ask a person for a flat form: a dict schema, a dataclass or a TypedDict."""
+        form, convert = _flat_form(schema)
+        params = {"mode": "form", "message": message, "requestedSchema": form}
+        answer = self._elicited(self._ask(key, "elicitation/create", params), form)
+        if answer.action == "accept":
+            answer.data = convert(answer.content) if convert else answer.content
+        return answer
+
+    def elicit_url(
+        self, message: str, url: str, key: Optional[str] = None
+    ) -> ElicitResult:
+        """Send a person to a page, for secrets: form mode is never for them (ELI-03)."""
+        params = {"mode": "url", "message": message, "url": url}
+        return self._elicited(self._ask(key, "elicitation/create", params), None)
+
+    def _elicited(self, answer: Any, form: Any) -> ElicitResult:
+        action = answer.get("action") if isinstance(answer, dict) else None
+        if action not in ("accept", "decline", "cancel"):
+            raise MCPError(INVALID_PARAMS, "An elicitation answer needs an action")
+        content = answer.get("content") if action == "accept" else None
+        if form is not None and action == "accept":
+            wrong = _compile(form, "ctx.elicit")(content or {})
+            if wrong or not isinstance(content or {}, dict):
+                raise MCPError(
+                    INVALID_PARAMS, f"The elicitation answer is off: {wrong}"
+                )
+        return ElicitResult(action, content if form is not None else None)
+
+    def sample(
+        self,
+        messages: Any,
+        max_tokens: int = 1000,
+        *,
+        key: Optional[str] = None,
+        **options: Any,
+    ) -> SampleResult:
+        """Ask the client's model. Options in snake_case: system_prompt, temperature,
+        stop_sequences, model_preferences, metadata, tools, tool_choice."""
+        if isinstance(messages, str):
+            messages = [UserMessage(messages)]
+        params = {"messages": _wire(messages), "maxTokens": max_tokens}
+        for name, value in options.items():
+            if name not in _SAMPLING:
+                raise TypeError(f"ctx.sample takes {', '.join(_SAMPLING)}, not {name}")
+            if value is not None:
+                params[_camel(name)] = _wire(value)
+        answer = self._ask(key, "sampling/createMessage", params)
+        if not isinstance(answer, dict) or not {"role", "content"} <= set(answer):
+            raise MCPError(INVALID_PARAMS, "A sampling answer needs role and content")
+        return SampleResult(answer)
+
+    create_message = sample
+
+    def list_roots(self, key: Optional[str] = None) -> Any:
+        """The folders that the client works in, as Root(uri, name)."""
+        answer = self._ask(key, "roots/list", {})
+        roots = answer.get("roots") if isinstance(answer, dict) else None
+        if not isinstance(roots, list) or not all(isinstance(r, dict) for r in roots):
+            raise MCPError(INVALID_PARAMS, "A roots answer needs a list of roots")
+        return _Items(Root(root.get("uri"), root.get("name")) for root in roots)
+
+    def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Run a side effect once: a replay gets its kept JSON result instead."""
+        call = self._call
+        known = call.answers.get("once:" + key)
+        if known is not None:
+            return self._give(known[1])
+        value = function()
+        if hasattr(value, "__await__"):
+            return self._once_later(key, value)
+        call.answers["once:" + key] = (None, _plain(value))
+        return self._give(_plain(value))
+
+    async def _once_later(self, key: str, value: Awaitable[Any]) -> Any:
+        kept = _plain(await value)
+        self._call.answers["once:" + key] = (None, kept)
+        return kept
+
+    def read_resource(self, uri: str) -> Any:
+        """Read a resource of this server: a list of items with content, mime_type."""
+        record, arguments = self._call.server._find(str(uri))
+        if record.context is not None:
+            arguments = {**arguments, record.context: self}
+        value = record.function(**arguments)
+        if not hasattr(value, "__await__"):
+            return self._items(record, value)
+        if not self._call.handler.is_async:
+            value.close()
+            raise ToolError(f"{uri} is async: read it from an async handler")
+        return self._items_later(record, value)
+
+    def _items(self, record: Any, value: Any) -> Any:
+        if not isinstance(value, (str, bytes)):
+            value = _encode_text(_plain(value))
+        return _Items([ResourceItem(value, record.fields.get("mimeType"))])
+
+    async def _items_later(self, record: Any, value: Awaitable[Any]) -> Any:
+        return self._items(record, await value)
+
+
+_SAMPLING = (
+    *("system_prompt", "temperature", "stop_sequences", "model_preferences"),
+    *("metadata", "tools", "tool_choice"),
+)
+
+
+class _Seal:
+    """requestState: an HMAC over what a round has settled (MRT-03 to MRT-06).
+
+    It holds expiry, nonce, principal, method, name, a digest of the arguments, earlier
+    answers, the pending questions and the handler's own state. It is signed, not
+    encrypted: the client may read it, and can change nothing.
+    """
+
+    def __init__(self, keys: Any, age: float) -> None:
+        # A fleet shares keys and wall-clock; one process needs neither.
+        self.clock = time.time if keys else time.monotonic
+        self.keys = [bytes(key) for key in keys or [os.urandom(32)]]
+        if any(len(key) < 16 for key in self.keys):
+            raise ValueError("state_keys= takes keys of 16 bytes or more")
+        self.age = age
+        self.used: dict[str, float] = {}
+        self.lock = threading.Lock()
+
+    def _mac(self, key: bytes, payload: bytes) -> bytes:
+        import hmac
+
+        return hmac.new(key, payload, "sha256").digest()
+
+    def _bound(self, call: _Call) -> list[Any]:
+        principal = getattr(call.peer.principal, "subject", call.peer.principal)
+        arguments = call.params.get("arguments") or {}
+        return [principal, call.method, call.name, _digest(arguments)]
+
+    def seal(self, call: _Call, ask: _Ask) -> str:
+        payload = _encode(
+            {
+                "e": self.clock() + self.age,
+                "n": os.urandom(12).hex(),
+                "b": self._bound(call),
+                "a": call.answers,
+                "q": ask.digests,
+                "r": call.rounds + 1,
+                "s": ask.state,
+            }
+        )
+        raw = self._mac(self.keys[0], payload) + payload
+        return binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+    def open(self, call: _Call, text: Any) -> dict[str, Any]:
+        """The payload, or -32602 without detail."""
+        try:
+            raw = binascii.a2b_base64(text.encode("ascii"))
+            state: dict[str, Any] = json.loads(raw[32:]) if len(raw) > 32 else {}
+        except (AttributeError, ValueError, RecursionError):
+            raise MCPError(INVALID_PARAMS, "Invalid requestState") from None
+        import hmac
+
+        good = any(
+            hmac.compare_digest(self._mac(key, raw[32:]), raw[:32]) for key in self.keys
+        )
+        exact = binascii.b2a_base64(raw, newline=False) == text.encode("ascii")
+        if not (good and exact) or state["b"] != self._bound(call):
+            raise MCPError(INVALID_PARAMS, "Invalid requestState")
+        if state["e"] < self.clock() or state["n"] in self.used:
+            raise MCPError(INVALID_PARAMS, "Invalid requestState")
+        return state
+
+    def use(self, state: dict[str, Any]) -> None:
+        """Single use within a process: the answered state is spent."""
+        now = self.clock()
+        with self.lock:
+            if state["n"] in self.used:
+                raise MCPError(INVALID_PARAMS, "Invalid requestState")
+            for nonce, due in list(self.used.items()):
+                if due > now and len(self.used) < 4096:
+                    break
+                del self.used[nonce]
+            self.used[state["n"]] = state["e"]
+
+
+_TEXT_OR_NONE = (str, type(None))
+
+
+class _Core:
+    """State of one server and its dispatch; section 11 adds what users type."""
+
+    _info: dict[str, Any]
+    _loop: Any = None  # the _Loop of section 8 while one runs
+
+    def __init__(self, limits: Limits, state_keys: Any) -> None:
+        self._registry = _Registry()
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._hub = _Hub()
+        self._open = _Deadlines()  # calls that owe a reply
+        self._seal = _Seal(state_keys, limits.state_age)
+        self._workers = _Workers(limits.workers, self._work)
+        self._lanes: dict[str, Any] = {}
+        self._waiting = 0
+        self._waiting_bytes = 0
+        self._tool_bucket = _Bucket(limits.tool_rate)
+        self._completion_bucket = _Bucket(limits.completion_rate)
+        self._log_bucket = _Bucket(limits.log_rate)
+        self._completer: Any = None
+        self._lifespan_value: Any = None
+        self._idle: list[list[Any]] = []  # [seconds, function, fired]
+        self._heard = time.monotonic()
+        self._wake: Callable[[], Any] = lambda: None  # the engine's: call _tick soon
+        self._alarm = math.inf  # when the engine will call _tick by itself
+        self._spawn: Any = None  # the engine's: run an async call on its loop
+        self._drained: Any = None  # an Event that someone waits on at the end
+        self._tails: dict[str, bytes] = {}
+        self._log: Callable[[str, str], None] = lambda level, text: None
+        self._eras = (True, True)  # legacy, modern
+        self._instructions: Optional[str] = None
+        self._experimental: Any = None
+        self._cache_hints: tuple[int, str] = (0, "private")
+        self._page_size = 100
+
+    # Messages
+
+    def _dispatch(self, message: Any, peer: _Peer, size: int = 0) -> Any:
+        """A reply (body, code), a _Call or _Batch to launch, or None."""
+        if self._idle:
+            self._hear()
+        if type(message) is list:
+            return self._batch(message, peer, size)
+        try:
+            kind = _classify(message)
+            if kind == "request":
+                return self._request(_Call(self, peer, message, size))
+            if kind == "notification":
+                self._notified(message["method"], message.get("params") or {}, peer)
+            else:
+                self._answered(message, peer)
+        except MCPError as error:
+            known = message.get("id") if isinstance(message, dict) else None
+            if error.id is _NO_ID and type(known) in (int, str) and "method" in message:
+                error.id = known
+            return self._error(error)
+        return None
+
+    def _error(self, error: MCPError) -> _Reply:
+        return (
+            _error_bytes(error.id, error.code, error.message, error.data),
+            error.code,
+        )
+
+    def _batch(self, messages: list[Any], peer: _Peer, size: int) -> Any:
+        session = peer.session
+        if session is None or session.revision != B or not messages:
+            text = "Batches exist in 2025-03-26 only, and are never empty"
+            return self._error(MCPError(INVALID_REQUEST, text))
+        batch = _Batch(peer, len(messages) + 1)
+        for message in messages:
+            if isinstance(message, dict) and message.get("method") == "initialize":
+                error = MCPError(INVALID_REQUEST, "initialize cannot be in a batch")
+                error.id = message.get("id", _NO_ID)
+                found = self._error(error)
+            else:
+                found = self._dispatch(message, batch, size // len(messages))
+            if isinstance(found, _Call):
+                batch.calls_to_launch.append(found)
+            elif found is None and self._is_pending(message, batch):
+                pass  # asked its client already and replies later
+            else:
+                batch.add(None if found is None else found[0])
+        if batch.add(None):
+            return (batch.body(), 0) if batch.parts else None
+        return batch
+
+    def _is_pending(self, message: Any, peer: _Peer) -> bool:
+        return isinstance(message, dict) and message.get("id") in peer.calls
+
+    def _era(self, call: _Call) -> None:
+        """Sets revision, capabilities, client_info and level of a call."""
+        peer, meta = call.peer, call.meta
+        modern = peer.era == "modern" or (peer.era is None and _VERSION_KEY in meta)
+        if modern and self._eras[1]:
+            return self._modern(call, meta)
+        session = peer.session
+        if session is None and call.method == "server/discover" and self._eras[1]:
+            raise MCPError(INVALID_PARAMS, f"Missing _meta member {_VERSION_KEY}")
+        if session is None and call.method not in ("initialize", "ping"):
+            raise MCPError(
+                INVALID_REQUEST,
+                "Not initialized: send initialize first, or a 2026-07-28 request "
+                f"with {_VERSION_KEY} in its _meta",
+            )
+        call.revision = session.revision if session else D
+        call.capabilities = session.capabilities if session else {}
+        call.client_info = session.client_info if session else {}
+        call.level = session.level if session else None
+        return None
+
+    def _modern(self, call: _Call, meta: dict[str, Any]) -> None:
+        version = meta.get(_VERSION_KEY)
+        capabilities = meta.get(_CAPABILITIES_KEY)
+        info = meta.get(_CLIENT_KEY, {})
+        for key, value, kind in (
+            (_VERSION_KEY, version, str),
+            (_CAPABILITIES_KEY, capabilities, dict),
+            (_CLIENT_KEY, info, dict),
+        ):
+            if not isinstance(value, kind):
+                what = "an object" if kind is dict else "a string"
+                raise MCPError(INVALID_PARAMS, f"_meta member {key} must be {what}")
+        if version not in _MODERN:
+            data = {"supported": list(_MODERN), "requested": version}
+            raise MCPError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        level = meta.get(_LEVEL_KEY)
+        if level is not None and level not in _LEVELS:
+            raise MCPError(INVALID_PARAMS, f"Unknown log level in {_LEVEL_KEY}")
+        call.revision, call.capabilities, call.client_info = version, capabilities, info
+        call.level = None if level is None else _LEVELS[level]
+
+    def _request(self, call: _Call) -> Any:
+        if not isinstance(call.meta, dict):
+            raise MCPError(INVALID_PARAMS, "_meta must be an object")
+        self._era(call)
+        if call.id in call.peer.calls:
+            raise MCPError(INVALID_REQUEST, "This id belongs to a request in progress")
+        entry = _METHODS.get(call.method)
+        if entry is None or entry[1] not in (
+            "both",
+            "modern" if call.modern else "legacy",
+        ):
+            raise MCPError(
+                METHOD_NOT_FOUND, f"Method not found: {_shorten(call.method)}"
+            )
+        name, _, kind = entry
+        if (
+            kind is not None
+            and not self._offers(kind)
+            and (call.modern or kind == "completion")
+        ):
+            raise MCPError(METHOD_NOT_FOUND, f"This server offers no {kind}s")
+        return getattr(self, name)(call)
+
+    def _offers(self, kind: str) -> bool:
+        if kind == "completion":
+            return self._completer is not None
+        ever = self._registry.ever
+        return kind in ever or (kind == "resource" and "template" in ever)
+
+    def _notified(self, method: str, params: dict[str, Any], peer: _Peer) -> None:
+        if method == "notifications/cancelled":
+            request_id = params.get("requestId")
+            call = None
+            if type(request_id) in (int, str):
+                call = peer.calls.get(request_id)
+            if call is not None:
+                call.cancel()
+        elif method == "notifications/initialized" and peer.session is not None:
+            session = peer.session
+            if not session.ready:
+                session.ready = True
+                self._wake()
+
+    def _answered(self, message: dict[str, Any], peer: _Peer) -> None:
+        """A response to a request of ours; anything unexpected is ignored (B10)."""
+        session = peer.session
+        found = session.pending.pop(message.get("id"), None) if session else None
+        if found is None:
+            return
+        call, key = found
+        error = message.get("error")
+        answer: Any = message.get("result")
+        if error is not None:
+            text = error.get("message") if isinstance(error, dict) else "error"
+            answer = MCPError(INTERNAL_ERROR, _shorten(str(text)))
+        with self._lock:
+            digest = call.waiting.pop(message["id"])
+            call.answers[key] = (digest, answer)
+            complete = not call.waiting
+        if complete and call.is_open():
+            call.responses = self._responses(call)
+            self._owe(call, call.handler.timeout or self._limits.call_timeout)
+            self._launch(call)
+
+    def _responses(self, call: _Call) -> dict[str, Any]:
+        """Answers of all rounds so far, for the explicit form of asking."""
+        return {
+            key: answer
+            for key, (digest, answer) in call.answers.items()
+            if digest is not None and isinstance(answer, dict)
+        }
+
+    # Results
+
+    def _tail(self, call: _Call, hints: Any = None) -> bytes:
+        """The members that every modern result ends with."""
+        if not call.modern:
+            return b""
+        key = repr(hints)
+        tail = self._tails.get(key)
+        if tail is None:
+            members: dict[str, Any] = {"resultType": "complete"}
+            if hints is not None:
+                members["ttlMs"], members["cacheScope"] = hints
+            members["_meta"] = {_SERVER_KEY: self._info}
+            tail = self._tails[key] = _encode(members)[1:-1]
+        return tail
+
+    def _result(self, call: _Call, result: bytes, hints: Any = None) -> _Reply:
+        """A reply from an encoded result object, with what the era adds to it."""
+        tail = self._tail(call, hints)
+        if tail:
+            comma = b"," if len(result) > 2 else b""
+            result = result[:-1] + comma + tail + b"}"
+        start = b'{"jsonrpc":"2.0","id":' + _id_bytes(call.id)
+        return start + b',"result":' + result + b"}", 0
+
+    def _plain_result(
+        self, call: _Call, result: dict[str, Any], hints: Any = None
+    ) -> _Reply:
+        if call.modern and "_meta" in result:
+            result = {**result, "resultType": "complete"}
+            result["_meta"] = {_SERVER_KEY: self._info, **result["_meta"]}
+            if hints is not None:
+                result["ttlMs"], result["cacheScope"] = hints
+            return self._result_of(call, _encode(result))
+        return self._result(call, _encode(result), hints)
+
+    def _result_of(self, call: _Call, result: bytes) -> _Reply:
+        start = b'{"jsonrpc":"2.0","id":' + _id_bytes(call.id)
+        return start + b',"result":' + result + b"}", 0
+
+    def _capabilities(self, revision: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"logging": {}}
+        if self._offers("tool"):
+            found["tools"] = {"listChanged": True}
+        if self._offers("resource"):
+            found["resources"] = {"subscribe": True, "listChanged": True}
+        if self._offers("prompt"):
+            found["prompts"] = {"listChanged": True}
+        if self._completer is not None:
+            found["completions"] = {}
+        if self._experimental:
+            found["experimental"] = self._experimental
+        return _prune("capabilities", found, revision)
+
+    # Legacy lifecycle
+
+    def _initialize(self, call: _Call) -> Any:
+        if not self._eras[0]:
+            versions = ", ".join(_MODERN)
+            raise MCPError(METHOD_NOT_FOUND, f"This server speaks {versions} only")
+        params = call.params
+        version, capabilities = (
+            params.get("protocolVersion"),
+            params.get("capabilities"),
+        )
+        info = params.get("clientInfo", {})
+        if not isinstance(version, str):
+            raise MCPError(INVALID_PARAMS, "protocolVersion must be a string")
+        if not isinstance(capabilities or {}, dict) or not isinstance(info or {}, dict):
+            raise MCPError(
+                INVALID_PARAMS, "capabilities and clientInfo must be objects"
+            )
+        revision = version if version in _LEGACY else D
+        session = _Session(revision, capabilities or {}, info or {})
+        old = call.peer.session
+        kept = call.peer.open_session(session)
+        if old is not None and old.listener is not None:
+            self._hub.remove(old.listener)
+        if kept is not None:
+            kept.listener = _Listener(kept.peer, ("tool", "prompt", "resource"), ())
+            kept.listener.session = kept
+            self._hub.add(kept.listener)
+        result = {
+            "protocolVersion": revision,
+            "capabilities": self._capabilities(revision),
+            "serverInfo": _prune("server", self._info, revision),
+        }
+        if self._instructions:
+            result["instructions"] = self._instructions
+        call.revision = revision
+        return self._plain_result(call, result)
+
+    def _ping(self, call: _Call) -> Any:
+        return self._result(call, b"{}")
+
+    def _set_level(self, call: _Call) -> Any:
+        rank = _LEVELS.get(str(call.params.get("level")))
+        if rank is None:
+            names = ", ".join(_LEVELS)
+            raise MCPError(INVALID_PARAMS, f"level must be one of {names}")
+        call.peer.session.level = rank
+        return self._result(call, b"{}")
+
+    def _subscribe(self, call: _Call) -> Any:
+        uri: Any = call.params.get("uri")
+        self._find(uri, legacy=True)
+        session = call.peer.session
+        if session.listener is not None:
+            if len(session.listener.uris) >= self._limits.streams:
+                raise MCPError(INVALID_PARAMS, "Too many subscriptions")
+            self._hub.subscribe(session.listener, uri)
+        return self._result(call, b"{}")
+
+    def _unsubscribe(self, call: _Call) -> Any:
+        uri = call.params.get("uri")
+        listener = call.peer.session.listener
+        if listener is not None and isinstance(uri, str):
+            self._hub.unsubscribe(listener, uri)
+        return self._result(call, b"{}")
+
+    # Modern discovery and subscriptions
+
+    def _discover(self, call: _Call) -> Any:
+        result: dict[str, Any] = {"supportedVersions": list(_MODERN)}
+        result["capabilities"] = self._capabilities(call.revision)
+        if self._instructions:
+            result["instructions"] = self._instructions
+        return self._plain_result(call, result, self._cache_hints)
+
+    def _listen(self, call: _Call) -> Any:
+        wanted = call.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise MCPError(INVALID_PARAMS, "notifications must be an object")
+        kinds: list[str] = []
+        honoured: dict[str, Any] = {}
+        for kind, (_, member) in _CHANGES.items():
+            if kind != "updated" and wanted.get(member) is True and self._offers(kind):
+                kinds.append(kind)
+                honoured[member] = True
+        uris = wanted.get("resourceSubscriptions", [])
+        if not isinstance(uris, list) or not all(isinstance(u, str) for u in uris):
+            raise MCPError(INVALID_PARAMS, "resourceSubscriptions must be strings")
+        known = [u for u in uris if self._registry.find_resource(u)[0] is not None]
+        if len(known) > self._limits.streams:
+            raise MCPError(INVALID_PARAMS, "Too many subscriptions")
+        if known:
+            honoured["resourceSubscriptions"] = known
+        call.listener = _Listener(call.peer, kinds, known)
+        call.listener.id = call.id
+        call.state = honoured
+        return call
+
+    def _launch_listen(self, call: _Call) -> None:
+        """Acknowledge, then join the hub: nothing may come before (SUB-01)."""
+        params = {"_meta": {_SUBSCRIPTION_KEY: call.id}, "notifications": call.state}
+        self._owe(call, math.inf)
+        call.peer.send(
+            _notification("notifications/subscriptions/acknowledged", params)
+        )
+        self._hub.add(call.listener)
+
+    def _end_listen(self, call: _Call) -> None:
+        """A listen stream ends with its result and nothing after it (SUB-04)."""
+        if call.claim():
+            self._hub.remove(call.listener)
+            meta = {_SERVER_KEY: self._info, _SUBSCRIPTION_KEY: call.id}
+            result = {"resultType": "complete", "_meta": meta}
+            call.peer.reply(*self._result_of(call, _encode(result)))
+            self._ended_one()
+
+    # Lists
+
+    def _list_tools(self, call: _Call) -> Any:
+        return self._list(call, "tool")
+
+    def _list_resources(self, call: _Call) -> Any:
+        return self._list(call, "resource")
+
+    def _list_templates(self, call: _Call) -> Any:
+        return self._list(call, "template")
+
+    def _list_prompts(self, call: _Call) -> Any:
+        return self._list(call, "prompt")
+
+    def _list(self, call: _Call, kind: str) -> Any:
+        """One page; whole pages are kept encoded until the table changes."""
+        cursor = call.params.get("cursor")
+        table: _Table = getattr(self._registry, kind)
+        page = None
+        if type(cursor) in _TEXT_OR_NONE:
+            page = table.pages.get((call.revision, cursor))
+        if page is None:
+            after = self._after(cursor)
+            items = [item for item in table.items.values() if item.order > after]
+            page = self._page(call.revision, kind, items)
+            if cursor is None or any(i.order == after for i in table.items.values()):
+                table.pages[(call.revision, cursor)] = page
+        return self._result(call, page, self._cache_hints)
+
+    def _after(self, cursor: Any) -> int:
+        """The cursor is the place of the last entry seen: stable under changes."""
+        if cursor is None:
+            return 0
+        if isinstance(cursor, str) and re.fullmatch("p[0-9a-f]{1,12}", cursor):
+            if int(cursor[1:], 16) <= self._registry.count:
+                return int(cursor[1:], 16)
+        raise MCPError(INVALID_PARAMS, "Invalid cursor: start again without one")
+
+    def _page(self, revision: str, kind: str, items: list[Any]) -> bytes:
+        shown = items[: self._page_size]
+        entries = b",".join(self._entry(item, revision) for item in shown)
+        page = b'{"' + _LISTS[kind].encode("ascii") + b'":[' + entries + b"]"
+        if len(items) > len(shown):
+            page += b',"nextCursor":"p%x"' % shown[-1].order
+        return page + b"}"
+
+    def _entry(self, item: Any, revision: str) -> bytes:
+        encoded: Optional[bytes] = item.encoded.get(revision)
+        if encoded is None:
+            fields = _prune(item.kind, item.fields, revision)
+            if item.kind == "tool" and item.wrap and "outputSchema" in fields:
+                if revision < E:
+                    wrapped = _wrapped(fields.pop("outputSchema"))
+                    if wrapped:
+                        fields["outputSchema"] = wrapped
+            encoded = item.encoded[revision] = _encode(fields)
+        return encoded
+
+    # User work
+
+    def _call_tool(self, call: _Call) -> Any:
+        name, given = call.params.get("name"), call.params.get("arguments")
+        tool = self._registry.tool.items.get(name) if isinstance(name, str) else None
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {_shorten(name)}")
+        if given is None:
+            given = {}
+        if type(given) is not dict:
+            raise MCPError(INVALID_PARAMS, "arguments must be an object")
+        call.name, call.handler = name, tool
+        if not self._resume(call):
+            wait = self._tool_bucket.take() or (tool.rate.take() if tool.rate else 0.0)
+            if wait:
+                return self._tool_error(
+                    call, f"Rate limit: retry in {wait:.1f} seconds"
+                )
+        wrong = tool.check(given)
+        if wrong:
+            return self._tool_error(call, wrong)
+        return self._start(call, given)
+
+    def _find(self, uri: Any, legacy: bool = False) -> tuple[Any, dict[str, Any]]:
+        if not isinstance(uri, str):
+            raise MCPError(INVALID_PARAMS, "uri must be a string")
+        record, arguments = self._registry.find_resource(uri)
+        if record is None:
+            raise self._missing(uri, legacy)
+        arguments = _from_text(record.properties, arguments)
+        if record.check and record.check(arguments):
+            raise self._missing(uri, legacy)
+        return record, record.bind(arguments) if record.bind else arguments
+
+    def _missing(self, uri: str, legacy: bool) -> MCPError:
+        error = ResourceNotFoundError(_shorten(uri) if len(uri) > 2048 else uri)
+        error.code = RESOURCE_NOT_FOUND if legacy else INVALID_PARAMS
+        return error
+
+    def _read_resource(self, call: _Call) -> Any:
+        call.name = call.params.get("uri")
+        call.handler, arguments = self._find(call.name, not call.modern)
+        self._resume(call)
+        return self._start(call, arguments, bound=True)
+
+    def _get_prompt(self, call: _Call) -> Any:
+        name, given = call.params.get("name"), call.params.get("arguments")
+        prompt = (
+            self._registry.prompt.items.get(name) if isinstance(name, str) else None
+        )
+        if prompt is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {_shorten(name)}")
+        given = {} if given is None else given
+        if type(given) is not dict or not all(type(v) is str for v in given.values()):
+            raise MCPError(INVALID_PARAMS, "Prompt arguments must be strings")
+        given = _from_text(prompt.properties, given)
+        wrong = prompt.check(given)
+        if wrong:
+            raise MCPError(INVALID_PARAMS, wrong)
+        call.name, call.handler = name, prompt
+        self._resume(call)
+        return self._start(call, given)
+
+    def _complete(self, call: _Call) -> Any:
+        if self._completion_bucket.take():
+            raise MCPError(TOO_MANY_REQUESTS, "Too many completions, retry in 1 s")
+        ref, argument = call.params.get("ref"), call.params.get("argument")
+        context = call.params.get("context")
+        ref = ref if isinstance(ref, dict) else {}
+        kind, name, uri = ref.get("type"), ref.get("name"), ref.get("uri")
+        if kind == "ref/prompt" and name in self._registry.prompt.items:
+            reference: _Wire = PromptReference(name)
+        elif kind == "ref/resource" and (
+            uri in self._registry.template.items or uri in self._registry.resource.items
+        ):
+            reference = ResourceTemplateReference(uri)
+        else:
+            raise MCPError(INVALID_PARAMS, "ref names no prompt or template here")
+        if not isinstance(argument, dict) or not all(
+            isinstance(argument.get(key), str) for key in ("name", "value")
+        ):
+            raise MCPError(INVALID_PARAMS, "argument needs a name and a value, strings")
+        known = context.get("arguments") if isinstance(context, dict) else None
+        wanted = CompletionArgument(argument["name"], argument["value"])
+        told = CompletionContext(known if isinstance(known, dict) else {})
+        call.handler = self._completer
+        names = self._completer.properties
+        return self._start(
+            call, dict(zip(names, (reference, wanted, told))), bound=True
+        )
+
+    def _start(self, call: _Call, given: dict[str, Any], bound: bool = False) -> Any:
+        """Run an inline handler now; a _Call to launch for everything else."""
+        handler = call.handler
+        try:
+            call.arguments = given if bound or not handler.bind else handler.bind(given)
+        except ToolError as error:
+            return self._failure(call, error)
+        if handler.inline:
+            reply = _call(call)
+            call.done = call.line is None  # else it asked and stays open
+            return reply
+        if len(call.peer.calls) >= self._limits.in_flight:
+            raise MCPError(TOO_MANY_REQUESTS, "Too many requests in progress")
+        return call
+
+    def _owe(self, call: _Call, seconds: float) -> None:
+        """The call owes a reply within so many seconds; it is found by its id."""
+        if call.line is not None:
+            call.line.pop(call, None)
+        call.peer.calls[call.id] = call
+        call.line = self._open.start(call, seconds)
+        if time.monotonic() + seconds < self._alarm:
+            self._wake()
+
+    def _launch(self, call: _Call) -> None:
+        if call.listener is not None:
+            return self._launch_listen(call)
+        handler = call.handler
+        if call.line is None:
+            self._owe(call, handler.timeout or self._limits.call_timeout)
+        if handler.inline:
+            return call.settle(_call(call))
+        with self._lock:
+            self._waiting += 1
+            self._waiting_bytes += call.size
+            busy = self._waiting > self._limits.waiting or (
+                self._waiting_bytes > self._limits.waiting_bytes and self._waiting > 1
+            )
+            queue = self._lanes.get(handler.lane) if handler.lane else None
+            if busy:
+                self._waiting -= 1
+                self._waiting_bytes -= call.size
+            elif queue is not None:
+                queue.append(call)
+            elif handler.lane:
+                self._lanes[handler.lane] = collections.deque()
+        if busy:
+            busy_error = ToolError("The server is busy: retry in 1 second")
+            return call.settle(self._failure(call, busy_error))
+        if queue is None:
+            self._go(call)
+        return None
+
+    def _go(self, call: _Call) -> None:
+        if call.handler.is_async:
+            self._spawn(call)
+        else:
+            self._workers.put(call)
+
+    def _begin(self, call: _Call) -> bool:
+        """The call leaves the queue; False if nobody waits for it any more."""
+        with self._lock:
+            self._waiting -= 1
+            self._waiting_bytes -= call.size
+        return call.is_open()
+
+    def _work(self, call: _Call) -> None:
+        """One def call on a worker thread."""
+        if self._begin(call):
+            call.settle(_call(call))
+        self._leave(call)
+
+    def _leave(self, call: _Call) -> None:
+        """The function has really ended: only now may the lane move on."""
+        lane = call.handler.lane
+        if not lane:
+            return
+        with self._lock:
+            queue = self._lanes[lane]
+            following = queue.popleft() if queue else None
+            if following is None:
+                del self._lanes[lane]
+        if following is not None:
+            self._go(following)
+
+    def _ended_one(self) -> None:
+        if self._drained is not None and not self._open.lines():
+            self._drained.set()
+
+    # Rounds
+
+    def _resume(self, call: _Call) -> bool:
+        """Take up a 2026-07-28 retry; True if it continues an earlier round."""
+        if not call.modern:
+            return False
+        responses, sealed = (
+            call.params.get("inputResponses"),
+            call.params.get("requestState"),
+        )
+        if "inputResponses" in call.params:
+            if not isinstance(responses, dict) or not all(
+                isinstance(value, dict) for value in responses.values()
+            ):
+                raise MCPError(INVALID_PARAMS, "inputResponses must hold objects")
+            call.responses = responses
+        if sealed is None:
+            return False
+        state = self._seal.open(call, sealed)
+        call.answers = dict(state["a"])
+        call.rounds, call.state = state["r"], state["s"]
+        given = {key: d for key, d in state["q"].items() if key in (responses or {})}
+        if given or not state["q"]:
+            self._seal.use(state)
+        for key, digest in given.items():
+            call.answers[key] = (digest, call.responses[key])
+        call.responses = {**self._responses(call), **(responses or {})}
+        return True
+
+    def _question(self, call: _Call, ask: _Ask) -> Any:
+        """Send a question to the client: input_required, or requests of our own."""
+        if call.rounds >= self._limits.rounds:
+            raise ToolError(f"More than {self._limits.rounds} questions in one call")
+        for key, request in ask.requests.items():
+            if not isinstance(request, dict) or not isinstance(key, str):
+                raise ToolError("InputRequired: requests are objects by key")
+            self._may_ask(call, request.get("method"), request.get("params") or {})
+        if call.modern:
+            result: dict[str, Any] = {"resultType": "input_required"}
+            if ask.requests:
+                result["inputRequests"] = ask.requests
+            result["requestState"] = self._seal.seal(call, ask)
+            result["_meta"] = {_SERVER_KEY: self._info}
+            return self._result_of(call, _encode(result))
+        return self._ask_legacy(call, ask)
+
+    def _may_ask(self, call: _Call, method: Any, params: dict[str, Any]) -> None:
+        if method not in _CLIENT_METHODS:
+            raise ToolError(f"A client cannot be asked for {_shorten(method)}")
+        capability, since = _CLIENT_METHODS[method]
+        needed: dict[str, Any] = {capability: {}}
+        declared: Any = call.capabilities.get(capability)
+        missing = not isinstance(declared, dict) or call.revision < since
+        if method == "elicitation/create" and params.get("mode") == "url":
+            needed = {capability: {"url": {}}}
+            missing = missing or "url" not in declared or call.revision < D
+        elif method == "elicitation/create" and declared and call.revision >= D:
+            missing = missing or "form" not in declared
+        if "tools" in params or "toolChoice" in params:
+            needed = {capability: {"tools": {}}}
+            missing = missing or "tools" not in declared or call.revision < D
+        if missing and call.modern:
+            text = f"This needs the client capability {capability}"
+            data = {"requiredCapabilities": needed}
+            raise MCPError(MISSING_CLIENT_CAPABILITY, text, data)
+        if missing or (not call.modern and not call.peer.can_ask):
+            what = "which this client did not declare"
+            if not missing:
+                what = "and this connection carries no requests to the client"
+            raise ToolError(f"This needs the client capability {capability}, {what}")
+
+    def _ask_legacy(self, call: _Call, ask: _Ask) -> None:
+        """Worker and lane are free while a person thinks; the call stays open."""
+        session = call.peer.session
+        call.rounds += 1
+        call.state = ask.state
+        messages = []
+        with self._lock:
+            for key, request in ask.requests.items():
+                session.asked += 1
+                request_id = f"s{session.asked}"
+                params = dict(request.get("params") or {})
+                if params.get("mode") == "url":
+                    params["elicitationId"] = os.urandom(12).hex()
+                elif session.revision < D:
+                    params.pop("mode", None)
+                session.pending[request_id] = (call, key)
+                call.waiting[request_id] = ask.digests.get(key, "")
+                message = {"jsonrpc": "2.0", "id": request_id, **request}
+                messages.append(_encode({**message, "params": params}))
+        self._owe(call, self._limits.answer_timeout)
+        for data in messages:
+            call.peer.send(data)
+        if not messages:  # a state alone: the next round comes at once
+            self._launch(call)
+
+    # Outcomes
+
+    def _render(self, call: _Call, value: Any) -> _Reply:
+        """The reply for what a handler returned."""
+        if type(value) is InputRequired:
+            # Its requests are not replayed by position: an empty digest fits all.
+            digests = dict.fromkeys(value.requests, "")
+            raise _Ask(value.requests, digests, value.state)
+        return _RENDER[call.method](self, call, value)
+
+    def _failure(self, call: _Call, error: Any) -> Optional[_Reply]:
+        """The reply for what a handler raised; None if it asked a legacy client."""
+        if isinstance(error, _Ask):
+            try:
+                return self._question(call, error)  # type: ignore[no-any-return]
+            except (MCPError, ToolError, TypeError, ValueError) as refused:
+                error = refused
+        if isinstance(error, MCPError):
+            code = error.code
+            if isinstance(error, ResourceNotFoundError) and not call.modern:
+                code = RESOURCE_NOT_FOUND
+            return _error_bytes(call.id, code, error.message, error.data), code
+        foreseen = isinstance(error, ToolError)
+        text = str(error) if foreseen else _safe_text(error)
+        if not foreseen:
+            self._trace(call, error)
+        if call.method == "tools/call":
+            return self._tool_error(call, text)
+        text = text if foreseen else "Internal error"
+        return _error_bytes(call.id, INTERNAL_ERROR, text), INTERNAL_ERROR
+
+    def _trace(self, call: _Call, error: BaseException) -> None:
+        import traceback
+
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        self._log("error", f"{call.method} {call.name}: " + "".join(lines)[-4000:])
+
+    def _tool_error(self, call: _Call, text: str) -> _Reply:
+        block = b'{"content":[{"type":"text","text":' + _encode(text)
+        return self._result(call, block + b'}],"isError":true}')
+
+    def _render_tool(self, call: _Call, value: Any) -> _Reply:
+        tool = call.handler
+        if type(value) is CallToolResult:
+            return self._render_whole(call, value)
+        if tool.output is None:
+            blocks = [_fit(block, call.revision) for block in _contents(value)]
+            return self._result(call, b'{"content":' + _encode(blocks) + _NO_ERROR)
+        plain = value if type(value) in _TEXT_OR_NONE else _plain(value)
+        wrong = tool.output(plain)
+        if wrong:
+            self._log("error", f"tool {tool.name}: its result is off: {wrong}")
+            return self._tool_error(
+                call, f"The result breaks the output schema: {wrong}"
+            )
+        structured = _encode(plain)
+        text = structured
+        if type(plain) is not str:
+            text = _encode(structured.decode("utf-8"))
+        result = b'{"content":[{"type":"text","text":' + text + b"}]"
+        if call.revision >= C:
+            if tool.wrap and not call.modern:
+                structured = b'{"result":' + structured + b"}"
+            result += b',"structuredContent":' + structured
+        return self._result(call, result + _NO_ERROR)
+
+    def _render_whole(self, call: _Call, value: CallToolResult) -> _Reply:
+        """A CallToolResult as the handler built it; its structure is checked too."""
+        result = value.wire()
+        plain = value.structured_content
+        blocks = _contents(value.content)
+        if plain is not None:
+            plain = result["structuredContent"] = _plain(plain)
+            blocks = blocks or [_block(_encode_text(plain))]
+        failed = bool(value.is_error)
+        wrong = call.handler.output and not failed and call.handler.output(plain)
+        if wrong:
+            self._log("error", f"tool {call.name}: its result is off: {wrong}")
+            return self._tool_error(
+                call, f"The result breaks the output schema: {wrong}"
+            )
+        if plain is not None and not call.modern and not isinstance(plain, dict):
+            result["structuredContent"] = {"result": plain}
+        if call.revision < C:
+            result.pop("structuredContent", None)
+        result["content"] = [_fit(block, call.revision) for block in blocks]
+        result["isError"] = failed
+        return self._plain_result(call, result)
+
+    def _render_resource(self, call: _Call, value: Any) -> _Reply:
+        record, uri = call.handler, call.name
+        mime = record.fields.get("mimeType")
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        if not parts or not all(isinstance(p, _Wire) for p in parts):
+            parts = [value]
+        contents = []
+        for part in parts:
+            if isinstance(part, EmbeddedResource):
+                part = part.resource
+            if isinstance(part, (TextResourceContents, BlobResourceContents)):
+                content = part.wire()
+                content.setdefault("uri", uri)
+            elif isinstance(part, (bytes, bytearray)):
+                kind = mime or "application/octet-stream"
+                content = {"uri": uri, "mimeType": kind, "blob": _wire(part)}
+            elif isinstance(part, str):
+                content = {"uri": uri, "mimeType": mime or "text/plain", "text": part}
+            else:
+                text = _encode_text(_plain(part))
+                content = {"uri": uri, "mimeType": mime or "application/json"}
+                content["text"] = text
+            contents.append(content)
+        return self._result(call, _encode({"contents": contents}), record.hints)
+
+    def _render_prompt(self, call: _Call, value: Any) -> _Reply:
+        messages = []
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, dict) and "role" in item:
+                message = {"role": item["role"], "content": _block(item.get("content"))}
+            else:
+                message = (item if isinstance(item, Message) else Message(item)).wire()
+            message["content"] = _fit(message["content"], call.revision)
+            messages.append(message)
+        result: dict[str, Any] = {"messages": messages}
+        if "description" in call.handler.fields:
+            result["description"] = call.handler.fields["description"]
+        return self._plain_result(call, result)
+
+    def _render_completion(self, call: _Call, value: Any) -> _Reply:
+        if not isinstance(value, Completion):
+            value = Completion(value or [])
+        values = [str(item) for item in value.values or []]
+        found: dict[str, Any] = {"values": values[:100]}
+        total = value.total if value.total is not None else len(values)
+        found["total"] = total
+        found["hasMore"] = bool(value.has_more) or len(values) > 100
+        return self._plain_result(call, {"completion": found})
+
+    # Time
+
+    def _tick(self, now: float) -> Optional[float]:
+        """Everything that time brings; returns when to come again, None for never."""
+        out, due = self._hub.collect(now)
+        for peer, data in out:
+            peer.send(data)
+        for call in self._open.due(now):
+            self._expire(call)
+        dues = [due, self._open.next_due(), self._idle_due(now)]
+        return min((d for d in dues if d is not None and d < math.inf), default=None)
+
+    def _expire(self, call: _Call) -> None:
+        if call.claim():
+            what = "Nobody answered" if call.waiting else "No result"
+            call.stop()
+            error = ToolError(f"{what} in time: the call was given up")
+            reply = self._failure(call, error)
+            if reply is not None:
+                call.peer.reply(*reply)
+            self._ended_one()
+
+    def _hear(self) -> None:
+        """A message came: idle watches start anew."""
+        self._heard = time.monotonic()
+        for watch in self._idle:
+            if watch[2]:
+                watch[2] = False
+                self._wake()
+
+    def _idle_due(self, now: float) -> Optional[float]:
+        dues = []
+        for watch in self._idle:
+            due = self._heard + watch[0]
+            if not watch[2] and due <= now:
+                watch[2] = True
+                self._run_aside(watch[1])
+            elif not watch[2]:
+                dues.append(due)
+        return min(dues, default=None)
+
+    def _run_aside(self, function: Callable[[], Any]) -> None:
+        """A user function that is no request, on a worker."""
+        call = _Call(self, _Nowhere(self), {"id": 0, "method": "on_idle"}, 0)
+        call.handler = _Handler("idle", "on_idle", {}, function)
+        call.line = {call: 0.0}
+        call.revision = E
+        with self._lock:
+            self._waiting += 1
+        self._workers.put(call)
+
+    def _changed(self, kind: str, uri: str = "", interval: float = 0.0) -> None:
+        if self._hub.mark(kind, uri, interval):
+            self._wake()
+
+
+class _Nowhere(_Peer):
+    """The peer of work that no client asked for."""
+
+    def send(self, data: bytes) -> None:
+        pass
+
+
+_NO_ERROR = b',"isError":false}'
+_RENDER: dict[str, Callable[[Any, _Call, Any], _Reply]] = {
+    "tools/call": _Core._render_tool,
+    "resources/read": _Core._render_resource,
+    "prompts/get": _Core._render_prompt,
+    "completion/complete": _Core._render_completion,
+    "on_idle": lambda server, call, value: (b"", 0),
+}
+
+# ---- 8 Byte streams ----------------------------------------------------------------
+# One message a line; only 0x0A ends a line. Reading never waits for writing: a client
+# that sends two hundred calls before it reads must not stop us. Two engines share all
+# of it: a blocking reader (asyncio is never imported) and an asyncio loop.
+
+
+class _Lines:
+    """Newline framing with a bound: feed(data) gives whole lines; None is a line that
+    was over the limit and thrown away unseen (STD-10)."""
+
+    __slots__ = "limit rest skipping".split()
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.rest = bytearray()
+        self.skipping = False
+
+    def feed(self, data: bytes) -> list[Optional[bytes]]:
+        if b"\n" not in data:
+            self._keep(data)
+            return []
+        parts: list[bytes] = data.split(b"\n")
+        tail = parts.pop()
+        first = parts[0]
+        if self.rest:
+            parts[0] = bytes(self.rest) + first
+            self.rest = bytearray()
+        found: list[Optional[bytes]] = [
+            line if len(line) <= self.limit else None for line in parts
+        ]
+        if self.skipping:
+            found[0] = None
+            self.skipping = False
+        self._keep(tail)
+        return found
+
+    def _keep(self, data: bytes) -> None:
+        if not self.skipping:
+            self.rest += data
+            if len(self.rest) > self.limit:
+                self.rest = bytearray()
+                self.skipping = True
+
+    def end(self) -> list[Optional[bytes]]:
+        """A last line that lacks its newline."""
+        return self.feed(b"\n") if self.rest or self.skipping else []
+
+
+class _Outlet:
+    """The only writer of a file descriptor, from any thread, whole messages only.
+
+    A small message goes out at once if poll says that the pipe takes it; everything else
+    waits in a bounded queue for one lazy daemon thread. O_NONBLOCK is never set: the
+    file description may belong to others too.
+    """
+
+    def __init__(self, fd: int, limit: int, drop: bool = False) -> None:
+        import select
+        import stat
+
+        self.fd = fd
+        self.limit = limit
+        self.drop = drop  # over the limit: drop (log) or wait (protocol)
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.queue: collections.deque[bytes] = collections.deque()
+        self.queued = 0
+        self.busy = False  # the writer thread is in os.write
+        self.broken = False
+        self.ending = False  # a signal came: wait for nobody
+        self.started = False
+        self.low = limit // 16  # below it a stuck stream counts as ready again
+        self.on_drain: Callable[[], None] = lambda: None
+        self.atomic = getattr(select, "PIPE_BUF", 512)
+        self.regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        self.poll: Any = None
+        if hasattr(select, "poll"):
+            self.poll = select.poll()
+            self.poll.register(fd, select.POLLOUT)
+            self.writable = select.POLLOUT
+
+    def write(self, data: bytes) -> bool:
+        """False if the message was dropped or nobody reads any more."""
+        with self.lock:
+            if self.broken:
+                return False
+            if not self.queue and not self.busy and self._direct(data):
+                return True
+            while self.queued and self.queued + len(data) > self.limit:
+                if self.drop or self.broken or self.ending:
+                    return False
+                self.changed.wait(1.0)
+            self.queue.append(data)
+            self.queued += len(data)
+            if not self.started:
+                self.started = True
+                threading.Thread(target=self._run, daemon=True).start()
+            self.changed.notify_all()
+        return True
+
+    def _direct(self, data: bytes) -> bool:
+        if not self.regular:
+            if len(data) > self.atomic or self.poll is None:
+                return False
+            ready = self.poll.poll(0)
+            if not ready or not ready[0][1] & self.writable:
+                return False
+        rest = self._put(data)
+        if rest:
+            self.queue.appendleft(rest)
+            self.queued += len(rest)
+            return self.write_rest()
+        return True
+
+    def write_rest(self) -> bool:
+        """A short write: the writer thread finishes the message."""
+        if not self.started:
+            self.started = True
+            threading.Thread(target=self._run, daemon=True).start()
+        self.changed.notify_all()
+        return True
+
+    def _put(self, data: bytes) -> bytes:
+        """Writes what the descriptor takes now; returns the rest."""
+        try:
+            return data[os.write(self.fd, data) :]
+        except (BlockingIOError, InterruptedError):
+            return data
+        except OSError:
+            self.broken = True
+            self.queue.clear()
+            self.queued = 0
+            return b""
+
+    def _run(self) -> None:
+        while True:
+            with self.lock:
+                while not self.queue:
+                    self.changed.wait()
+                data = self._join()
+                self.busy = True
+            rest = self._put(data)
+            if rest == data and self.poll is not None:
+                self.poll.poll(1000)  # somebody else made the pipe non-blocking
+            with self.lock:
+                self.busy = False
+                was = self.queued
+                self.queued = max(0, self.queued - len(data) + len(rest))
+                if rest and not self.broken:
+                    self.queue.appendleft(rest)
+                drained = was > self.low >= self.queued
+                self.changed.notify_all()
+            if drained:
+                self.on_drain()
+
+    def _join(self) -> bytes:
+        """The next writes in one piece of at most 64 KiB."""
+        data = self.queue.popleft()
+        if len(data) >= 65536:
+            return data
+        parts, size = [data], len(data)
+        while self.queue and size + len(self.queue[0]) <= 65536:
+            parts.append(self.queue.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def flush(self, seconds: float) -> None:
+        """Wait until everything is out, for so long at the most."""
+        end = time.monotonic() + seconds
+        with self.lock:
+            while (self.queue or self.busy) and not self.broken:
+                if not self.changed.wait(end - time.monotonic()):
+                    return
+
+
+_kept_fds: list[int] = []
+
+
+def _guard_stdio() -> tuple[int, int]:
+    """Keep fds 0 and 1 for the protocol; user code prints to stderr, reads nothing.
+
+    The order matters: after dup2, what print() had buffered goes to stderr as well.
+    """
+    if not _kept_fds:
+        try:
+            keep_in, keep_out = os.dup(0), os.dup(1)
+        except OSError:
+            raise OSError("stdin or stdout is closed: nobody to talk to") from None
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # no stderr either
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+        os.dup2(null, 0)
+        os.close(null)
+        if sys.stdout is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+        _kept_fds.extend((keep_in, keep_out))
+    return _kept_fds[0], _kept_fds[1]
+
+
+_TOO_LONG = "Message over the limit of {} bytes"
+
+
+def _receive(server: _Core, line: Optional[bytes], peer: _Peer) -> Any:
+    """One line in; the reply if there is one at once, or a call to launch.
+
+    The outermost guard of the engines on byte streams.
+    """
+    try:
+        if line is None:
+            text = _TOO_LONG.format(server._limits.line)
+            return _error_bytes(_NO_ID, INVALID_REQUEST, text)
+        if not line or line.isspace():
+            return None
+        message = _decode(line, server._limits.depth, server._limits.digits)
+        found = server._dispatch(message, peer, len(line))
+        return found[0] if type(found) is tuple else found
+    except MCPError as error:
+        return _error_bytes(error.id, error.code, error.message)
+    except Exception as error:  # a fault of ours must not end the appliance
+        server._log("critical", f"{type(error).__name__} in dispatch: {error}")
+        return _error_bytes(_NO_ID, INTERNAL_ERROR, "Internal error")
+
+
+def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> None:
+    """Replies of one chunk go out together, in pieces that a pipe takes whole."""
+    out: list[bytes] = []
+    size = 0
+    for line in lines:
+        body = _receive(server, line, peer)
+        if body is None:
+            continue
+        call = None if type(body) is bytes else body
+        if out and (call is not None or size + len(body) >= 4096):
+            peer.send(b"\n".join(out))
+            out, size = [], 0
+        if call is not None:
+            call.launch()  # after the replies before it: its own may come at once
+            continue
+        out.append(body)
+        size += len(body) + 1
+    if out:
+        peer.send(b"\n".join(out))
+
+
+class _FdPeer(_Peer):
+    """The other end of stdin and stdout."""
+
+    __slots__ = ("outlet",)
+
+    def __init__(self, server: _Core, outlet: _Outlet) -> None:
+        super().__init__(server)
+        self.outlet = outlet
+
+    def send(self, data: bytes) -> None:
+        self.outlet.write(data + b"\n")
+
+    def ready(self) -> bool:
+        return self.outlet.queued <= self.outlet.low and not self.outlet.broken
+
+
+def _read(fd: int) -> bytes:
+    """Some bytes, b"" at the end; waits also where the fd is non-blocking."""
+    try:
+        return os.read(fd, 65536)
+    except BlockingIOError:
+        import select
+
+        select.select([fd], [], [])
+        return _read(fd)
+    except OSError:
+        return b""
+
+
+class _Ticker:
+    """Calls server._tick from one lazy thread: only where no loop runs."""
+
+    def __init__(self, server: _Core) -> None:
+        self.server = server
+        self.changed = threading.Condition(threading.Lock())
+        self.woken = False
+        self.started = False
+        server._wake = self.wake
+
+    def wake(self) -> None:
+        with self.changed:
+            self.woken = True
+            if not self.started:
+                self.started = True
+                threading.Thread(target=self._run, daemon=True).start()
+            self.changed.notify()
+
+    def _run(self) -> None:
+        due: Optional[float] = None
+        while True:
+            with self.changed:
+                if not self.woken:
+                    left = None if due is None else due - time.monotonic()
+                    if left is None or left > 0:
+                        self.changed.wait(left)
+                self.woken = False
+            self.server._alarm = math.inf
+            due = self.server._tick(time.monotonic())
+            self.server._alarm = math.inf if due is None else due
+
+
+def _finish(server: _Core) -> None:
+    """No more input: streams end with their result, accepted calls get their grace."""
+    open_calls = [call for line in server._open.lines() for call in list(line)]
+    for call in open_calls:
+        if call.listener is not None:
+            server._end_listen(call)
+        elif call.waiting:  # nobody is left who could answer
+            call.cancel()
+
+
+def _drain(server: _Core, seconds: float) -> None:
+    """Wait until no call is open, for so long at the most; then give them up."""
+    server._drained = threading.Event()
+    if server._open.lines():
+        server._drained.wait(seconds)
+    for line in server._open.lines():
+        for call in list(line):
+            call.cancel()
+
+
+def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
+    """The engine without a loop: blocking reads here, def handlers on workers."""
+    peer = _FdPeer(server, outlet)
+    ticker = _Ticker(server)
+    outlet.on_drain = ticker.wake
+    lines = _Lines(server._limits.line)
+    while not outlet.broken:
+        data = _read(in_fd)
+        if not data:
+            break
+        _receive_all(server, lines.feed(data), peer)
+    _receive_all(server, lines.end(), peer)
+    _finish(server)
+    _drain(server, server._limits.grace)
+    outlet.flush(server._limits.exit_grace)
+
+
+class _Loop:
+    """What a server needs of a running asyncio loop: time, wake-ups and tasks."""
+
+    def __init__(self, server: _Core) -> None:
+        import asyncio
+
+        self.server = server
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self.timer: Any = None
+        self.woken = False
+        self.tasks: set[Any] = set()
+        self.extra: list[
+            Callable[[float], Optional[float]]
+        ] = []  # more _tick functions
+        self.eager: Any = None
+        if sys.version_info >= (3, 12):
+            self.eager = functools.partial(
+                asyncio.Task, loop=self.loop, eager_start=True
+            )
+        server._wake = self.wake
+        server._spawn = self.spawn
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """On the loop's thread: at once if this is it, else soon."""
+        if threading.get_ident() == self.thread:
+            function(*arguments)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def wake(self) -> None:
+        if self.woken:
+            return
+        self.woken = True
+        if threading.get_ident() == self.thread:
+            self.loop.call_soon(self._tick)
+            return
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._tick)
+
+    def _tick(self) -> None:
+        self.woken = False
+        self.server._alarm = math.inf
+        now = time.monotonic()
+        dues = [self.server._tick(now), *(tick(now) for tick in self.extra)]
+        due = min((d for d in dues if d is not None), default=None)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if due is not None:
+            self.timer = self.loop.call_later(max(0.0, due - now), self._tick)
+            self.server._alarm = due
+
+    def spawn(self, call: _Call) -> None:
+        self.call(self._start, call)
+
+    def _start(self, call: _Call) -> None:
+        server = self.server
+        if not server._begin(call):
+            return server._leave(call)
+        make = self.eager or self.loop.create_task
+        task = make(_acall(call))
+        if task.done():
+            return server._leave(call)
+        call.task = task
+        self.tasks.add(task)
+        task.add_done_callback(functools.partial(self._ended, call))
+        return None
+
+    def _ended(self, call: _Call, task: Any) -> None:
+        self.tasks.discard(task)
+        self.server._leave(call)
+
+    async def drain(self, seconds: float) -> None:
+        """As _drain, without blocking the loop."""
+        import asyncio
+
+        server, event = self.server, asyncio.Event()
+        server._drained = _Setter(self, event)
+        if server._open.lines():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
+        for line in server._open.lines():
+            for call in list(line):
+                call.cancel()
+        if self.tasks:  # cancelled handlers get a moment for their finally
+            await asyncio.wait(list(self.tasks), timeout=1.0)
+
+
+class _Setter:
+    """Sets an asyncio.Event from any thread."""
+
+    def __init__(self, loop: _Loop, event: Any) -> None:
+        self.loop, self.event = loop, event
+
+    def set(self) -> None:
+        self.loop.call(self.event.set)
+
+
+async def _run_fds(server: _Core, in_fd: int, out_fd: int, stop: Any) -> None:
+    """The loop engine on two file descriptors, until EOF or `stop` is set."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    outlet = _Outlet(out_fd, server._limits.queue)
+    peer = _FdPeer(server, outlet)
+    outlet.on_drain = server._wake
+    lines = _Lines(server._limits.line)
+
+    def feed(data: bytes) -> None:
+        _receive_all(server, lines.feed(data), peer)
+        if not data or outlet.broken:
+            stop.set()
+
+    def readable() -> None:
+        feed(_read(in_fd))
+
+    try:
+        loop.add_reader(in_fd, readable)
+        polled = True
+    except (OSError, NotImplementedError, ValueError):
+        polled = False  # a regular file, /dev/null, Windows: a thread reads
+        threading.Thread(
+            target=_pump, args=(in_fd, server._loop, feed), daemon=True
+        ).start()
+    await stop.wait()
+    if polled:
+        loop.remove_reader(in_fd)
+    _receive_all(server, lines.end(), peer)
+    _finish(server)
+    await server._loop.drain(server._limits.grace)
+    outlet.flush(server._limits.exit_grace)
+
+
+def _pump(fd: int, loop: _Loop, feed: Callable[[bytes], None]) -> None:
+    """Reads a descriptor that cannot be polled; waits until each chunk was taken."""
+    taken = threading.Event()
+    data = b"-"
+
+    def give() -> None:
+        feed(data)
+        taken.set()
+
+    while data:
+        data = _read(fd)
+        taken.clear()
+        loop.call(give)
+        taken.wait()
+
+
+class _WriterPeer(_Peer):
+    """The other end of an asyncio reader and writer: socket, UART, pipe."""
+
+    __slots__ = "writer loop".split()
+
+    def __init__(self, server: _Core, writer: Any, loop: _Loop) -> None:
+        super().__init__(server)
+        self.writer = writer
+        self.loop = loop
+
+    def send(self, data: bytes) -> None:
+        self.loop.call(self._write, data + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        transport = self.writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > self.server._limits.queue:
+            transport.abort()  # it takes nothing and is owed everything
+            return
+        self.writer.write(data)
+
+    def ready(self) -> bool:
+        transport = self.writer.transport
+        room = self.server._limits.stream_queue
+        return not transport.is_closing() and transport.get_write_buffer_size() < room
+
+
+async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) -> None:
+    """One connection with newline framing, until its end (STD-09)."""
+    peer = _WriterPeer(server, writer, loop)
+    lines = _Lines(server._limits.line)
+    try:
+        while True:
+            data = await reader.read(65536)
+            if not data:
+                break
+            _receive_all(server, lines.feed(data), peer)
+            if writer.transport.get_write_buffer_size() > 65536:
+                await writer.drain()
+                server._wake()
+        _receive_all(server, lines.end(), peer)
+        await _last_replies(server, peer)
+    except (ConnectionError, OSError):
+        pass
+    finally:
+        if peer.session is not None and peer.session.listener is not None:
+            server._hub.remove(peer.session.listener)
+        for call in list(peer.calls.values()):
+            call.cancel()
+        writer.close()
+
+
+async def _last_replies(server: _Core, peer: _WriterPeer) -> None:
+    """The peer sends no more: what it asked for is still answered, within the grace."""
+    import asyncio
+
+    end = time.monotonic() + server._limits.grace
+    for call in list(peer.calls.values()):
+        if call.listener is not None or call.waiting:
+            call.cancel()
+    while peer.calls and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    await peer.writer.drain()
+
+
+# ---- 9 HTTP/1.1 --------------------------------------------------------------------
+# Bytes to request heads and bodies, replies to bytes; no IO, and "need more" is None.
+# RFC 9112 without its leniencies: whatever two parsers could read in two ways (a bare
+# CR or LF, a folded line, two lengths, a space before a colon) is refused, and the
+# connection ends there. Clients repeat their heads, so parsed ones are kept.
+
+_REASONS = {
+    100: "Continue",
+    200: "OK",
+    202: "Accepted",
+    204: "No Content",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
+    409: "Conflict",
+    411: "Length Required",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    415: "Unsupported Media Type",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+_STATUS_LINES = {
+    status: f"HTTP/1.1 {status} {reason}\r\n".encode()
+    for status, reason in _REASONS.items()
+}
+_CONTINUE = _STATUS_LINES[100] + b"\r\n"
+_KEEP = b"Connection: keep-alive\r\n\r\n"  # says it in words for HTTP/1.0
+_CLOSE = b"Connection: close\r\n\r\n"
+_SSE_HEAD = (
+    b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+    b"X-Accel-Buffering: no\r\n"
+)
+_SSE_COMMENT = b":\n\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+_CHUNK_LINE = 256  # bytes of a chunk size line: nobody sends extensions
+_CHUNK_EXCESS = 16384  # bytes of chunk framing beyond what small chunks need (as Go)
+_KEPT_HEAD = 1024  # bytes of a head that is worth keeping
+_KEPT_HEADS = 16  # heads kept for one set of limits, 2 kB each
+
+_TCHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_END = r"(?=\r\n|\Z)"
+_REQUEST_LINE = re.compile(rf"({_TCHARS}) ([!-\"$-~]+) HTTP/([0-9])\.([0-9]){_END}")
+_FIELD = re.compile(rf"\r\n({_TCHARS}):([\t -~\x80-\xff]*){_END}")
+_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]+)(.*)")
+_GARBAGE = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{0,5}))?")
+_NOT_ACCEPTED = re.compile(r";[ \t]*q=0(?:\.0*)?[ \t]*(?:;|$)")
+
+
+class _HttpError(Exception):
+    """A request that cannot be served: answer with the status, then close."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+
+class _Head:
+    """A request head. Requests share it by way of the cache: never change it."""
+
+    __slots__ = (
+        "chunked",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "path",
+        "query",
+        "repeated",
+        "target",
+        "version",
+    )
+    method: str
+    target: str
+    path: str
+    query: str
+    version: str  # "1.1" or "1.0"
+    headers: dict[str, str]  # lower-case names; repeated ones are joined with ", "
+    repeated: frozenset[str]
+    keep_alive: bool
+    length: int | None
+    chunked: bool
+    expects_continue: bool
+
+    def sized(self, length: int) -> _Head:
+        """The same head with another Content-Length."""
+        twin = _Head()
+        twin.method, twin.target, twin.path = self.method, self.target, self.path
+        twin.query, twin.version, twin.length = self.query, self.version, length
+        twin.headers, twin.repeated = self.headers, self.repeated
+        twin.keep_alive, twin.chunked = self.keep_alive, self.chunked
+        twin.expects_continue = self.expects_continue
+        return twin
+
+
+def _header_fields(
+    text: str, at: int, most: int
+) -> tuple[dict[str, str], frozenset[str]]:
+    """The fields in text[at:], each after its CRLF, and the names that repeat."""
+    lines = text.count("\r\n", at)
+    if lines > most:
+        raise _HttpError(431, f"More than {most} header lines")
+    pairs = _FIELD.findall(text, at)
+    if len(pairs) != lines:  # else each match began at a CRLF and ended at the next
+        raise _HttpError(400, "Malformed header line")
+    headers = {name.lower(): value.strip(" \t") for name, value in pairs}
+    if len(headers) == lines:
+        return headers, frozenset()
+    headers.clear()
+    repeated = set()
+    for name, value in pairs:
+        name, value = name.lower(), value.strip(" \t")
+        if name in headers:
+            repeated.add(name)
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
+    return headers, frozenset(repeated)
+
+
+def _listed(value: str) -> list[str]:
+    return [part.strip(" \t") for part in value.lower().split(",")]
+
+
+def _parse_head(block: bytes, most: int, target_bytes: int) -> _Head:
+    """A head without its last two line ends (RFC 9112 sections 2 to 6)."""
+    text = block.decode("latin-1")
+    match = _REQUEST_LINE.match(text)
+    if not match:
+        raise _HttpError(400, "Malformed request line")
+    head = _Head()
+    head.method, target, major, minor = match.groups()
+    if major != "1":
+        raise _HttpError(505, "HTTP/1.1 is spoken here")
+    if len(target) > target_bytes:
+        raise _HttpError(414, f"Request target over {target_bytes} bytes")
+    headers, repeated = _header_fields(text, match.end(), most)
+    head.target, head.headers, head.repeated = target, headers, repeated
+    head.version = "1.0" if minor == "0" else "1.1"
+    if "host" in repeated or ("host" not in headers and minor != "0"):
+        raise _HttpError(400, "Exactly one Host is needed")
+    if target[0] != "/" and not (target == "*" and head.method == "OPTIONS"):
+        absolute = _ABSOLUTE.fullmatch(target)
+        if not absolute:
+            raise _HttpError(400, "Malformed request target")
+        headers["host"], target = absolute.groups()  # RFC 9112 3.2.2: Host is ignored
+        target = target if target.startswith("/") else "/" + target
+    head.path, _, head.query = target.partition("?")
+    options = _listed(headers["connection"]) if "connection" in headers else []
+    head.keep_alive = minor != "0" or "keep-alive" in options
+    if "close" in options:
+        head.keep_alive = False
+    head.length, head.chunked = _framing(headers, minor)
+    head.expects_continue = False
+    # RFC 9110 10.1.1: expectations of 1.0 are ignored; without a body nobody waits.
+    if "expect" in headers and minor != "0":
+        if headers["expect"].lower() != "100-continue":
+            raise _HttpError(417, "Only 100-continue can be expected")
+        head.expects_continue = head.chunked or head.length is not None
+    return head
+
+
+def _framing(headers: dict[str, str], minor: str) -> tuple[int | None, bool]:
+    """(length, chunked). Whatever a proxy might read otherwise is refused."""
+    length = headers.get("content-length")
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        if length is not None or minor == "0":
+            raise _HttpError(400, "Transfer-Encoding with Content-Length or HTTP/1.0")
+        codings = _listed(coding)
+        if "" in codings or "chunked" in codings[:-1]:
+            raise _HttpError(400, "Malformed Transfer-Encoding")
+        if codings != ["chunked"]:
+            raise _HttpError(501, "No transfer coding but chunked")
+        return None, True
+    if length is None:
+        return None, False
+    if not length.isdecimal():  # two lengths have been joined with a comma
+        raise _HttpError(400, "Malformed Content-Length")
+    # int() of a thousand digits is slow, and an error from Python 3.11 on.
+    return int(length[:18]) if len(length) <= 18 else 1 << 62, False
+
+
+# (bytes up to the length, the length, bytes after it, head), for each set of limits.
+_Kept = tuple[bytes, bytes, bytes, _Head]
+_HEADS: dict[tuple[int, int, int], list[_Kept]] = {}
+
+
+class _HttpReader:
+    """Requests out of bytes: feed(), head(), body(), and again (pipelining).
+
+    None asks for more bytes. After an _HttpError the rest of the input means nothing.
+    """
+
+    __slots__ = (
+        "_at",
+        "_blank",
+        "_body",
+        "_buffer",
+        "_excess",
+        "_head",
+        "_kept",
+        "_left",
+        "_limits",
+        "_seen",
+    )
+
+    def __init__(
+        self, head_bytes: int, header_count: int, target_bytes: int, body_bytes: int
+    ) -> None:
+        limits = (head_bytes, header_count, target_bytes)
+        self._limits = (*limits, body_bytes)
+        self._kept = _HEADS.setdefault(limits, [])
+        self._buffer: bytes | bytearray = b""
+        self._at = 0  # what is before it has been used
+        self._seen = 0  # bytes behind it that hold no end of a head
+        self._blank = False  # an empty line was skipped
+        self._head: _Head | None = None
+        self._body = bytearray()  # chunks so far
+        self._left = 0  # bytes to come of this chunk and its line end
+        self._excess = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether bytes wait that belong to a request that is not complete."""
+        return self._head is not None or self._at < len(self._buffer)
+
+    def feed(self, data: bytes) -> None:
+        buffer = self._buffer
+        if self._at == len(buffer):
+            self._buffer, self._at = data, 0
+            return
+        if self._at or isinstance(buffer, bytes):
+            self._buffer = buffer = bytearray(memoryview(buffer)[self._at :])
+            self._at = 0
+        buffer += data
+
+    def head(self) -> _Head | None:
+        """The head of the next request; the same one until body() has returned."""
+        buffer = self._buffer
+        if self._head is not None or self._at == len(buffer):
+            return self._head
+        if buffer[self._at] == 0x0D and not self._blank:
+            if not buffer.startswith(b"\r\n", self._at):
+                return self._new_head()
+            self._blank = True  # RFC 9112 2.2: old clients send one after a body
+            self._at += 2
+            self._seen = 0
+        return self._known_head() or self._new_head()
+
+    def _known_head(self) -> _Head | None:
+        """A head as it came before, but for the digits of its length."""
+        buffer, at, kept = self._buffer, self._at, self._kept
+        for index, entry in enumerate(kept):
+            before, digits, after, head = entry
+            if not buffer.startswith(before, at):
+                continue
+            start = stop = at + len(before)
+            if digits:
+                stop = buffer.find(b"\r", start, start + 16)
+                if stop < 0 or not buffer.startswith(after, stop):
+                    continue
+                if digits != buffer[start:stop]:
+                    digits = bytes(buffer[start:stop])
+                    if not digits.isdigit():
+                        continue
+                    head = head.sized(int(digits))
+                    entry = before, digits, after, head
+            kept[index] = kept[0]  # a list that only grows: threads may share it
+            kept[0] = entry
+            self._at = stop + len(after)
+            return self._begin(head)
+        return None
+
+    def _keep(self, block: bytes, head: _Head) -> None:
+        cut, digits = len(block), b""
+        if head.length is not None:
+            digits = b"%d" % head.length
+            cut = block.lower().find(b"\r\ncontent-length: %b\r\n" % digits) + 18
+        if cut >= 18 and len(block) <= min(_KEPT_HEAD, self._limits[0] - 16):
+            entry = block[:cut], digits, block[cut + len(digits) :], head
+            self._kept[:] = [entry, *self._kept[: _KEPT_HEADS - 1]]
+
+    def _new_head(self) -> _Head | None:
+        head_bytes, most, target_bytes, _ = self._limits
+        buffer, at = self._buffer, self._at
+        end = buffer.find(b"\r\n\r\n", at + self._seen)
+        stop = len(buffer) if end < 0 else end + 4
+        line = buffer.find(b"\r\n", at, stop)
+        if (stop if line < 0 else line) - at > target_bytes + 64:
+            raise _HttpError(414, f"Request target over {target_bytes} bytes")
+        if stop - at > head_bytes:
+            raise _HttpError(431, f"Request head over {head_bytes} bytes")
+        if end < 0:
+            # TLS on the plain port, or a client with bare LF, would wait for ever.
+            if _GARBAGE.search(buffer, at + self._seen):
+                raise _HttpError(400, "Control character in a head")
+            self._seen = max(0, stop - at - 3)
+            return None
+        head = _parse_head(bytes(buffer[at:end]), most, target_bytes)
+        self._keep(bytes(buffer[at:stop]), head)
+        self._at = stop
+        return self._begin(head)
+
+    def _begin(self, head: _Head) -> _Head:
+        self._seen = 0
+        self._blank = False
+        self._head = head
+        if head.length is not None and head.length > self._limits[3]:
+            raise self._too_large()
+        return head
+
+    def _too_large(self) -> _HttpError:
+        return _HttpError(413, f"Request body over {self._limits[3]} bytes")
+
+    def body(self) -> bytes | bytearray | None:
+        """The body that belongs to head(), then ready for the next head."""
+        head = self._head
+        if head is None:
+            return None
+        if head.chunked:
+            return self._chunks()
+        buffer, at = self._buffer, self._at
+        stop = at + (head.length or 0)
+        if stop > len(buffer):
+            return None
+        self._head = None
+        if at or isinstance(buffer, bytes):
+            body = buffer[at:stop]
+            self._advance(stop)
+        else:  # it came in pieces: handed over, not copied
+            self._buffer = bytes(memoryview(buffer)[stop:])
+            del buffer[stop:]
+            body = buffer
+        return body
+
+    def _advance(self, at: int) -> None:
+        self._at = at
+        if at == len(self._buffer):
+            self._buffer = b""  # an idle connection holds nothing
+            self._at = 0
+
+    def _chunks(self) -> bytearray | None:
+        """RFC 9112 section 7.1, with chunk data moved out of the buffer as it comes."""
+        buffer, at, body = self._buffer, self._at, self._body
+        while True:
+            if self._left:
+                piece = memoryview(buffer)[at : at + self._left]
+                body += piece
+                at += len(piece)
+                self._left -= len(piece)
+                if self._left:
+                    break
+                if body[-2:] != b"\r\n":
+                    raise _HttpError(400, "Malformed chunk")
+                del body[-2:]
+            end = buffer.find(b"\r\n", at, at + _CHUNK_LINE + 2)
+            if end < 0:
+                if len(buffer) - at > _CHUNK_LINE:
+                    raise _HttpError(400, "Chunk size line too long")
+                break
+            match = _CHUNK_SIZE.fullmatch(buffer, at, end)
+            if not match:
+                raise _HttpError(400, "Malformed chunk size")
+            size = int(match[1], 16)
+            if not size:
+                stop = self._trailer(end + 2)
+                if not stop:
+                    break
+                self._advance(stop)
+                self._head = None
+                self._body = bytearray()
+                self._excess = 0
+                return body
+            if len(body) + size > self._limits[3]:
+                raise self._too_large()
+            self._excess = max(0, self._excess + end - at - 16 - size)
+            if self._excess > _CHUNK_EXCESS:
+                raise _HttpError(400, "Chunked body with too much framing")
+            at = end + 2
+            self._left = size + 2
+        self._advance(at)
+        return None
+
+    def _trailer(self, at: int) -> int:
+        """Where the trailer section at `at` ends, 0 if it is not complete."""
+        buffer, head_bytes = self._buffer, self._limits[0]
+        if buffer.startswith(b"\r\n", at):
+            return at + 2
+        end = buffer.find(b"\r\n\r\n", at)
+        if (len(buffer) if end < 0 else end) - at > head_bytes:
+            raise _HttpError(431, f"Trailer section over {head_bytes} bytes")
+        if end < 0:
+            return 0
+        text = "\r\n" + buffer[at:end].decode("latin-1")
+        _header_fields(text, 0, self._limits[1])  # checked, then ignored
+        return end + 4
+
+
+@functools.lru_cache(maxsize=1)
+def _date_line(now: int) -> bytes:
+    year, month, day, hour, minute, second, weekday, *_ = time.gmtime(now)
+    if year < 2024:  # a board without a clock must not send one (RFC 9110 6.6.1)
+        return b""
+    days = "Mon Tue Wed Thu Fri Sat Sun".split()
+    months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+    return (
+        f"Date: {days[weekday]}, {day:02} {months[month - 1]} {year} "
+        f"{hour:02}:{minute:02}:{second:02} GMT\r\n"
+    ).encode()
+
+
+def _response_bytes(
+    status: int, headers: bytes, body: bytes, keep_alive: bool, head_only: bool = False
+) -> bytes:
+    """A whole reply. headers: lines, each with its line end."""
+    length = b""
+    if status >= 200 and status != 204:
+        length = b"Content-Length: %d\r\n" % len(body)
+    return b"".join(
+        (
+            _STATUS_LINES[status],
+            _date_line(int(time.time())),
+            headers,
+            length,
+            _KEEP if keep_alive else _CLOSE,
+            b"" if head_only else body,
+        )
+    )
+
+
+def _stream_head(headers: bytes, keep_alive: bool, chunked: bool) -> bytes:
+    """The head of an SSE reply: in chunks (_chunk), or for HTTP/1.0 until the close."""
+    return b"".join(
+        (
+            _STATUS_LINES[200],
+            _date_line(int(time.time())),
+            _SSE_HEAD,
+            headers,
+            b"Transfer-Encoding: chunked\r\n" if chunked else b"",
+            _KEEP if keep_alive and chunked else _CLOSE,
+        )
+    )
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _sse_event(data: bytes, id: bytes | None = None, retry: int | None = None) -> bytes:
+    """One event. data is one line: JSON, or nothing (a priming event)."""
+    event = b"data: %b\n\n" % data
+    if retry is not None:
+        event = b"retry: %d\n%b" % (retry, event)
+    return event if id is None else b"id: %b\n%b" % (id, event)
+
+
+@functools.lru_cache(maxsize=16)
+def _accepts(header: str | None) -> tuple[bool, bool]:
+    """Whether an Accept field takes (JSON, an event stream); all by default."""
+    if not header or header == "*/*":
+        return True, True
+    taken: dict[str, bool] = {}
+    for part in header.lower().split(","):
+        media, _, parameters = part.partition(";")
+        taken[media.strip()] = not _NOT_ACCEPTED.search(";" + parameters)
+    every = taken.get("*/*", taken.get("*", False))
+    return (
+        taken.get("application/json", taken.get("application/*", every)),
+        taken.get("text/event-stream", taken.get("text/*", every)),
+    )
+
+
+def _decode_mcp_value(value: str) -> str | None:
+    """A Mcp-Name or Mcp-Param field, decoded if it is =?base64?...?=; None if bad."""
+    if not value.isascii():
+        return None
+    if not (value.startswith("=?base64?") and value.endswith("?=") and len(value) > 10):
+        return value
+    try:
+        raw = binascii.a2b_base64(value[9:-2])
+        # a2b_base64 skips what it does not know: only the same text back is strict.
+        if binascii.b2a_base64(raw, newline=False) == value[9:-2].encode():
+            return raw.decode()
+    except ValueError:
+        pass
+    return None
+
+
+@functools.lru_cache(maxsize=16)
+def _host_name(host: str) -> tuple[str, int | None] | None:
+    """(name in lower case, port) of a Host field; None if it is malformed.
+
+    An IPv6 address comes without its brackets, a name without its last dot.
+    """
+    match = _HOST.fullmatch(host)
+    if not match:
+        return None
+    name = match[1] or match[2].lower()
+    name = name[:-1] if name.endswith(".") else name
+    port = int(match[3]) if match[3] else None
+    if not name or port == 0 or (port or 0) > 65535:
+        return None
+    return name.lower(), port
+
+
+def _origin_host(origin: str) -> tuple[str, int | None] | None:
+    """The same for an Origin; None also for "null" and schemes other than http(s)."""
+    scheme, _, host = origin.partition("://")
+    return _host_name(host) if scheme.lower() in ("http", "https") else None
+
+
+# ---- 10 HTTP endpoint --------------------------------------------------------------
+# Streamable HTTP on asyncio streams: gates first, era by request, then dispatch. Nothing
+# is kept for a request that is refused (C10). One connection is one task; it waits only
+# when a call waits.
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_JSON = b"Content-Type: application/json\r\n"
+_TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
+_JSON_TYPE = re.compile(
+    r'application/json[ \t]*(?:;(?![ \t]*charset=(?!"?utf-?8"?[ \t]*(?:;|$))).*)?',
+    re.IGNORECASE,
+)
+_IP = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
+_ALLOW = b"Allow: POST, GET, DELETE\r\n"
+_CORS = (
+    b"Access-Control-Allow-Origin: %b\r\nVary: Origin\r\n"
+    b"Access-Control-Expose-Headers: Mcp-Session-Id, MCP-Protocol-Version\r\n"
+)
+_PREFLIGHT = (
+    b"Access-Control-Allow-Methods: POST, GET, DELETE\r\n"
+    b"Access-Control-Allow-Headers: %b\r\nAccess-Control-Max-Age: 86400\r\n"
+)
+_EVENT_ID = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+
+
+class _Stream:
+    """One legacy SSE stream of a session: its number, its events, who reads it now.
+
+    Events are kept in a bounded ring so that a client that was cut off can come back
+    with Last-Event-ID for what it has not seen (HTL-11), and for nothing else.
+    """
+
+    __slots__ = "session number sequence kept size exchange ended dropped".split()
+
+    def __init__(self, session: _HttpSession, number: int) -> None:
+        self.session = session
+        self.number = number
+        self.sequence = 0
+        self.kept: collections.deque[tuple[int, bytes]] = collections.deque()
+        self.size = 0
+        self.exchange: Optional[_Exchange] = None
+        self.ended = False
+        self.dropped = 0  # the newest event that is kept no more
+
+    def event(self, data: bytes, retry: Optional[int] = None) -> None:
+        self.sequence += 1
+        event_id = b"%d-%d" % (self.number, self.sequence)
+        event = _sse_event(data, event_id, retry)
+        if data:
+            self.kept.append((self.sequence, event))
+            self.size += len(event)
+            self.session.endpoint.kept(self.session, len(event))
+        if self.exchange is not None:
+            self.exchange.write_event(event)
+
+    def drop_oldest(self) -> int:
+        self.dropped, event = self.kept.popleft()
+        self.size -= len(event)
+        return len(event)
+
+
+class _HttpSession(_Session):
+    """A legacy session over HTTP, found by its Mcp-Session-Id."""
+
+    __slots__ = "id endpoint calls streams numbers kept line principal".split()
+
+    def __init__(self, endpoint: _Endpoint, session: _Session, principal: Any) -> None:
+        super().__init__(session.revision, session.capabilities, session.client_info)
+        self.id = os.urandom(16).hex()
+        self.endpoint = endpoint
+        self.principal = principal
+        self.calls: dict[Any, _Call] = {}
+        self.streams: dict[int, _Stream] = {}  # 0 is the GET stream
+        self.numbers = 0
+        self.kept = 0
+        self.line: Any = None
+        self.peer = _SessionPeer(endpoint.server, self)
+
+    def open_stream(self) -> _Stream:
+        self.numbers += 1
+        ended = [s for s in self.streams.values() if s.ended]
+        for old in ended[: max(0, len(ended) - 15)]:  # nobody came back for these
+            self.close_stream(old)
+        stream = self.streams[self.numbers] = _Stream(self, self.numbers)
+        return stream
+
+    def close_stream(self, stream: _Stream) -> None:
+        """The stream has ended and was read to its end, or is too old to be asked for."""
+        if self.streams.get(stream.number) is stream:
+            del self.streams[stream.number]
+            self.kept -= stream.size
+            self.endpoint.kept_bytes -= stream.size
+            stream.kept.clear()
+            stream.size = 0
+
+
+class _SessionPeer(_Peer):
+    """Where unasked messages of a legacy session go: its GET stream."""
+
+    __slots__ = ()
+
+    def send(self, data: bytes) -> None:
+        session: Any = self.session
+        session.endpoint.loop.call(self._event, data)
+
+    def _event(self, data: bytes) -> None:
+        session: Any = self.session
+        stream = session.streams.get(0)
+        if stream is not None:
+            stream.event(data)
+
+    def ready(self) -> bool:
+        session: Any = self.session
+        stream = session.streams.get(0)
+        return (
+            stream is not None
+            and stream.exchange is not None
+            and (stream.exchange.ready())
+        )
+
+
+class _Exchange(_Peer):
+    """One HTTP request and its reply: a JSON body, or an SSE stream once it is needed."""
+
+    __slots__ = (
+        "connection endpoint head json sse cors open ended waiter line stream call "
+        "request"
+    ).split()
+
+    def __init__(self, connection: _Connection, head: _Head) -> None:
+        self.endpoint = connection.endpoint
+        super().__init__(self.endpoint.server)
+        self.connection: Optional[_Connection] = connection
+        self.head = head
+        self.json, self.sse = True, True
+        self.cors = b""
+        self.open = False  # the SSE head is out
+        self.ended = False
+        self.waiter: Any = None
+        self.line: Any = None
+        self.stream: Optional[_Stream] = None
+        self.call: Any = None
+        self.request = False
+        self.principal = connection.principal
+
+    @property
+    def can_ask(self) -> bool:  # type: ignore[override]
+        """A request to a legacy client rides the stream of the call it belongs to."""
+        return isinstance(self.session, _HttpSession) and self.streams()
+
+    def streams(self) -> bool:
+        return self.sse and not self.endpoint.json_only
+
+    # From any thread
+
+    def send(self, data: bytes) -> None:
+        self.endpoint.loop.call(self._event, data)
+
+    def reply(self, body: bytes, code: int) -> None:
+        self.endpoint.loop.call(self.finish, body, code)
+
+    def close_stream(self) -> None:
+        self.endpoint.loop.call(self._detach)
+
+    def ready(self) -> bool:
+        if self.connection is None:
+            return self.stream is not None
+        room = self.server._limits.stream_queue
+        return bool(self.connection.transport.get_write_buffer_size() < room)
+
+    # On the loop's thread
+
+    def open_session(self, session: _Session) -> Optional[_Session]:
+        """initialize went well: only now does the session exist."""
+        if not self.endpoint.sessions_on:
+            return None
+        self.session = found = self.endpoint.add_session(session, self.principal)
+        return found
+
+    def dropped(self) -> None:
+        self.endpoint.loop.call(self._no_reply)
+
+    def _no_reply(self) -> None:
+        """The call was cancelled: an empty stream, or the end of the connection."""
+        if self.ended:
+            return
+        if self.streams():
+            if not self.open:
+                self.open_sse()
+            self.end_stream()
+        elif self.connection is not None:
+            self.connection.transport.close()
+            self.end()
+
+    def respond(self, status: int, headers: bytes, body: bytes) -> None:
+        """A whole reply; ends the exchange."""
+        connection = self.connection
+        if connection is not None:
+            keep = connection.keep
+            connection.transport.write(
+                _response_bytes(
+                    status,
+                    headers + self.cors,
+                    body,
+                    keep,
+                    self.head.method == "HEAD",
+                )
+            )
+        self.end()
+
+    def refuse(self, error: _HttpError, headers: bytes = b"") -> None:
+        body = _error_bytes(_NO_ID, INVALID_REQUEST, error.message)
+        self.respond(error.status, _JSON + headers, body)
+
+    def finish(self, body: bytes, code: int) -> None:
+        """The JSON-RPC reply: as the body, or as the last event of the stream."""
+        if self.ended and self.stream is None:
+            return
+        if self.open or self.stream is not None or not self.json:
+            self._event(body, last=True)
+            return
+        headers = _JSON
+        if type(self.session) is _HttpSession and self.request:
+            headers += b"Mcp-Session-Id: %b\r\n" % self.session.id.encode("ascii")
+        self.respond(self._status(code), headers, body)
+
+    def _status(self, code: int) -> int:
+        if self.era == "legacy":
+            return 400 if code in (PARSE_ERROR, INVALID_REQUEST) else 200
+        return _STATUS.get(code, 200)
+
+    def open_sse(self, comment: bool = False) -> None:
+        """Send the head of the stream; legacy streams can be taken up again."""
+        self.open = True
+        headers = self.cors
+        session = self.session
+        if type(session) is _HttpSession:
+            headers += b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
+        connection = self.connection
+        if connection is not None:
+            chunked = self.head.version == "1.1"
+            keep = connection.keep = connection.keep and chunked
+            connection.transport.write(_stream_head(headers, keep, chunked))
+        if type(session) is _HttpSession and self.stream is None:
+            self.stream = session.open_stream()
+            self.stream.exchange = self
+            if session.revision >= D:
+                self.stream.event(b"", self.server._limits.retry)
+        if comment:
+            self.write_event(_SSE_COMMENT)
+        self.rearm(self.server._limits.keep_alive)
+
+    def rearm(self, seconds: float) -> None:
+        self.disarm()
+        if not self.ended:
+            self.line = self.endpoint.start(self, seconds)
+
+    def disarm(self) -> None:
+        if self.line is not None:
+            self.line.pop(self, None)
+            self.line = None
+
+    def write_event(self, event: bytes) -> None:
+        connection = self.connection
+        if connection is None:
+            return
+        if connection.transport.get_write_buffer_size() > (
+            self.server._limits.stream_queue * 4
+        ):
+            connection.transport.abort()  # it reads nothing and is owed replies
+            return
+        if self.head.version == "1.1":
+            event = _chunk(event)
+        connection.transport.write(event)
+
+    def _event(self, data: bytes, last: bool = False) -> None:
+        if self.stream is None and (self.ended or not (self.streams() or last)):
+            return
+        if not self.open and self.stream is None:
+            self.open_sse()
+        stream = self.stream
+        if stream is None:
+            self.write_event(_sse_event(data))
+            if last:
+                self.end_stream()
+            return
+        stream.ended = last
+        stream.event(data)
+        if last:
+            if stream.exchange is not None:  # this one, or one that came back for it
+                stream.exchange.end_stream()
+            self.end()
+
+    def end_stream(self) -> None:
+        stream, connection = self.stream, self.connection
+        if connection is not None:
+            if self.open and self.head.version == "1.1":
+                connection.transport.write(_LAST_CHUNK)
+            if stream is not None and stream.ended and stream.number:
+                # In the buffer is not on the wire: kept for a while if the peer is slow.
+                if not connection.transport.get_write_buffer_size():
+                    stream.session.close_stream(stream)
+        self.end()
+
+    def _detach(self) -> None:
+        """Ends the response while the call goes on; the client polls for the rest."""
+        if self.era == "modern" or self.ended or not self.can_ask:
+            return
+        if not self.open:
+            self.open_sse()
+        if self.stream is not None:
+            self.stream.exchange = None
+        self.end_stream()
+        self.connection = None
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self.disarm()
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
+
+    def gone(self) -> None:
+        """The client closed. Modern: that cancels (HTM-17). Legacy: it does not."""
+        if self.stream is not None and self.stream.exchange is self:
+            self.stream.exchange = None
+        self.connection = None
+        self.end()
+        if self.era == "modern" and self.call is not None:
+            self.call.cancel()
+
+    def due(self) -> None:
+        """Time passed without a reply: open the stream, then keep it alive."""
+        if self.ended or not self.streams():
+            return
+        if not self.open:
+            self.open_sse(comment=True)
+        else:
+            self.write_event(_SSE_COMMENT)
+            self.rearm(self.server._limits.keep_alive)
+
+
+class _Connection:
+    """One TCP connection: reads, parses, hands over, waits where a call waits."""
+
+    __slots__ = (
+        "endpoint reader transport parser exchange keep line task principal state "
+        "continued writer eof"
+    ).split()
+
+    def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
+        limits = endpoint.server._limits
+        self.endpoint = endpoint
+        self.reader = reader
+        self.writer = writer
+        self.transport = writer.transport
+        self.eof = False
+        self.parser = _HttpReader(
+            limits.head, limits.headers, limits.target, limits.body
+        )
+        self.exchange: Optional[_Exchange] = None
+        self.keep = True
+        self.line: Any = None
+        self.task: Any = None
+        self.principal: Any = None
+        self.state = ""
+        self.continued = False
+
+    def expect(self, state: str, seconds: float) -> None:
+        """Arms the time-out of a state once: bytes that trickle do not restart it."""
+        if self.state != state:
+            self.relax()
+            self.state = state
+            self.line = self.endpoint.start(self, seconds)
+
+    def relax(self) -> None:
+        self.state = ""
+        if self.line is not None:
+            self.line.pop(self, None)
+            self.line = None
+
+    def due(self) -> None:
+        if self.state in ("head", "body"):
+            self.transport.write(_response_bytes(408, b"", b"", False))
+            self.transport.close()
+        elif self.state == "write":
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    async def run(self) -> None:
+        limits, parser = self.endpoint.server._limits, self.parser
+        read, feed = self.reader.read, self.parser.feed
+        try:
+            while self.keep and not self.endpoint.closing:
+                if not parser.pending:
+                    self.expect("idle", limits.idle_timeout)
+                data = await read(65536)
+                if not data:
+                    break
+                feed(data)
+                await self.requests()
+        except _HttpError as error:
+            body = error.message.encode("utf-8") + b"\n"
+            self.transport.write(_response_bytes(error.status, _TEXT, body, False))
+        except ConnectionError:
+            pass
+        except Exception as error:  # a fault of ours ends this connection only
+            text = f"{type(error).__name__} in a connection: {error}"
+            self.endpoint.server._log("critical", text)
+        finally:
+            self.relax()
+            self.transport.close()
+
+    async def requests(self) -> None:
+        """Every request that is complete in the buffer."""
+        limits, parser = self.endpoint.server._limits, self.parser
+        while self.keep:
+            head = parser.head()
+            if head is None:
+                if parser.pending:
+                    self.expect("head", limits.head_timeout)
+                return
+            body = parser.body()
+            if body is None:
+                self.expect("body", limits.body_timeout)
+                self._continue(head)
+                return
+            self.relax()
+            self.continued = False
+            self.keep = head.keep_alive and not self.endpoint.closing
+            exchange = _Exchange(self, head)
+            self.endpoint.handle(exchange, body)
+            if not exchange.ended:
+                await self._wait(exchange)
+            if self.transport.get_write_buffer_size() > 65536:
+                await self._drain()
+
+    def _continue(self, head: _Head) -> None:
+        """100 Continue, unless the request is refused by its head alone."""
+        if head.expects_continue and not self.continued:
+            self.continued = True
+            self.endpoint.gate(head)
+            self.transport.write(_CONTINUE)
+
+    async def _wait(self, exchange: _Exchange) -> None:
+        self.exchange = exchange
+        exchange.waiter = self.endpoint.loop.loop.create_future()
+        if self.eof:
+            self.lost(final=False)
+        await exchange.waiter
+        self.exchange = None
+
+    async def _drain(self) -> None:
+        self.expect("write", self.endpoint.server._limits.write_timeout)
+        await self.writer.drain()
+        self.relax()
+
+    def lost(self, final: bool) -> None:
+        """The end of input, or of the connection.
+
+        An end of input alone may be a client that still reads (legacy); a modern one
+        says by it that it wants no reply.
+        """
+        self.eof = True
+        exchange = self.exchange
+        if exchange is not None and (
+            final or exchange.era == "modern" or exchange.call is None
+        ):
+            exchange.gone()
+
+
+@functools.lru_cache(maxsize=1)
+def _protocol_class() -> Any:
+    """A StreamReaderProtocol that tells of the end and reads into small buffers."""
+    import asyncio
+
+    class Protocol(asyncio.StreamReaderProtocol):
+        connection: Any = None
+
+        def __init__(self, endpoint: _Endpoint) -> None:
+            loop = endpoint.loop.loop
+            self.reader = asyncio.StreamReader(limit=1 << 16, loop=loop)
+            super().__init__(self.reader, loop=loop)  # which keeps a weak one only
+            self.endpoint = endpoint
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            # asyncio receives into a fresh 256 KiB buffer, which malloc maps and unmaps
+            # for every message; 64 KiB stay in the heap.
+            transport.max_size = 65536
+            loop = self.endpoint.loop.loop
+            writer = asyncio.StreamWriter(transport, self, self.reader, loop)
+            self.endpoint.connected(self, writer)
+
+        def eof_received(self) -> bool:
+            super().eof_received()
+            if self.connection is not None:
+                self.connection.lost(final=False)
+            return True
+
+        def connection_lost(self, exc: Any) -> None:
+            super().connection_lost(exc)
+            if self.connection is not None:
+                self.connection.lost(final=True)
+                self.endpoint.connections.pop(self.connection, None)
+
+    return Protocol
+
+
+class _Endpoint:
+    """The MCP endpoint of a server: gates, eras, sessions, streams, time-outs."""
+
+    def __init__(self, server: _Core, loop: _Loop, options: dict[str, Any]) -> None:
+        self.server = server
+        self.loop = loop
+        path = "/" + options["path"].strip("/")
+        self.paths = (path, path.rstrip("/") + "/")
+        self.origins = frozenset(options["allow_origins"])
+        hosts = [name.rpartition("]:")[0] or name for name in options["allow_hosts"]]
+        found = [_host_name(name) for name in hosts]
+        self.names = {name[0] for name in found if name} | set(_LOOPBACK)
+        self.any_host = "*" in options["allow_hosts"]
+        self.loopback = _is_loopback(options["host"])
+        self.json_only: bool = options["json_response"]
+        self.sessions_on: bool = not options["stateless_http"]
+        self.sessions: dict[str, _HttpSession] = {}
+        self.connections: dict[_Connection, None] = {}
+        self.deadlines = _Deadlines()
+        self.kept_bytes = 0
+        self.closing = False
+        loop.extra.append(self.tick)
+
+    # Time
+
+    def start(self, key: Any, seconds: float) -> Any:
+        line = self.deadlines.start(key, seconds)
+        if time.monotonic() + seconds < self.server._alarm:
+            self.server._wake()
+        return line
+
+    def tick(self, now: float) -> Optional[float]:
+        for key in self.deadlines.due(now):
+            if key.line is None or key.line.pop(key, None) is None:
+                continue
+            key.line = None
+            if type(key) is _HttpSession:
+                self.expire(key)
+            else:
+                key.due()
+        return self.deadlines.next_due()
+
+    # Connections
+
+    def connected(self, protocol: Any, writer: Any) -> None:
+        transport = writer.transport
+        connection = _Connection(self, protocol.reader, writer)
+        if len(self.connections) >= self.server._limits.connections or self.closing:
+            retry = b"Retry-After: 5\r\n"
+            transport.write(_response_bytes(503, retry, b"", False))
+            transport.close()
+            return
+        protocol.connection = connection
+        self.connections[connection] = None
+        connection.task = self.loop.loop.create_task(connection.run())
+
+    # Gates
+
+    def gate(self, head: _Head) -> bytes:
+        """Host, Origin and path (SEC-01, SEC-02); returns CORS headers."""
+        host = head.headers.get("host")
+        known = _host_name(host) if host is not None else None
+        if host is not None and known is None:
+            raise _HttpError(400, "Malformed Host")
+        if known is not None and not self._host_allowed(known[0]):
+            raise _HttpError(
+                421,
+                f"Host {known[0]} is not served here; allow it with --allow-host "
+                f"{known[0]} (or allow_hosts=)",
+            )
+        cors = self._origin(head.headers.get("origin"), known)
+        if head.path not in self.paths:
+            raise _HttpError(404, f"Not found; the MCP endpoint is {self.paths[0]}")
+        return cors
+
+    def _host_allowed(self, name: str) -> bool:
+        if name in self.names or self.any_host:
+            return True
+        return not self.loopback and _IP.fullmatch(name) is not None
+
+    def _origin(self, origin: Optional[str], host: Any) -> bytes:
+        if origin is None:
+            return b""
+        if origin in self.origins or "*" in self.origins:
+            return _CORS % origin.encode("latin-1")
+        came = _origin_host(origin)
+        if came is not None:
+            if came == host or (host and came[0] == host[0] and not host[1]):
+                return b""
+            if self.loopback and came[0] in _LOOPBACK:
+                return b""
+        raise _HttpError(
+            403, "This Origin is not allowed; allow it with --allow-origin ORIGIN"
+        )
+
+    # Requests
+
+    def handle(self, exchange: _Exchange, body: Any) -> Any:
+        head = exchange.head
+        try:
+            if head.path == "/healthz" and head.method in ("GET", "HEAD"):
+                return exchange.respond(200, _JSON, b'{"status":"ok"}')
+            exchange.cors = self.gate(head)
+            if head.method == "POST":
+                return self.post(exchange, body)
+            function = {"GET": self.get, "DELETE": self.delete, "OPTIONS": self.options}
+            function.get(head.method, self.refuse_method)(exchange)
+        except _HttpError as error:
+            exchange.refuse(error, _ALLOW if error.status == 405 else b"")
+        except MCPError as error:
+            exchange.json = True
+            exchange.finish(*self.server._error(error))
+        return None
+
+    def refuse_method(self, exchange: _Exchange) -> None:
+        raise _HttpError(405, "Use POST; GET and DELETE are for legacy sessions")
+
+    def options(self, exchange: _Exchange) -> None:
+        headers = exchange.head.headers
+        if not exchange.cors or "access-control-request-method" not in headers:
+            raise _HttpError(405, "No cross-origin access; see --allow-origin")
+        asked = headers.get("access-control-request-headers", "content-type")
+        exchange.respond(204, _PREFLIGHT % asked.encode("latin-1"), b"")
+
+    def post(self, exchange: _Exchange, body: Any) -> None:
+        headers = exchange.head.headers
+        if not _JSON_TYPE.fullmatch(headers.get("content-type", "")):
+            raise _HttpError(415, "Content-Type must be application/json, UTF-8")
+        exchange.json, exchange.sse = _accepts(headers.get("accept"))
+        if not exchange.json and not exchange.sse:
+            raise _HttpError(
+                406, "Accept must allow application/json or text/event-stream"
+            )
+        limits = self.server._limits
+        message = _decode(body, limits.depth, limits.digits)
+        version = headers.get("mcp-protocol-version")
+        params = message.get("params") if type(message) is dict else None
+        meta = params.get("_meta") if type(params) is dict else None
+        named = type(meta) is dict and _VERSION_KEY in meta
+        try:
+            if self.server._eras[1] and (named or (version or "") >= E):
+                exchange.era = "modern"
+                self.check_headers(exchange.head, message, meta)
+            else:
+                exchange.era = "legacy"
+                self.find_session(exchange, message, version)
+        except MCPError as error:
+            error.id = _readable_id(message)
+            raise
+        self.dispatch(exchange, message, len(body))
+
+    def dispatch(self, exchange: _Exchange, message: Any, size: int) -> Any:
+        exchange.request = (
+            type(message) is dict and message.get("method") == "initialize"
+        )
+        found = self.server._dispatch(message, exchange, size)
+        if type(found) is tuple:
+            return exchange.finish(*found)
+        if found is not None:
+            exchange.call = found
+            if getattr(found, "listener", None) is not None:
+                self.check_listen(exchange)
+            elif not exchange.json:
+                exchange.open_sse()
+            elif exchange.streams():
+                exchange.rearm(self.server._limits.json_or_sse)
+            return found.launch()
+        if type(message) is dict and message.get("id") in exchange.calls:
+            return None  # an inline handler asked its client; the reply comes later
+        if not exchange.ended:
+            exchange.respond(202, b"", b"")
+        return None
+
+    def check_listen(self, exchange: _Exchange) -> None:
+        if not exchange.streams():
+            raise _HttpError(
+                406, "subscriptions/listen needs Accept: text/event-stream"
+            )
+        open_streams = sum(
+            1 for c in self.connections if c.exchange and c.exchange.open
+        )
+        if open_streams >= self.server._limits.streams:
+            raise _HttpError(503, "Too many open streams")
+
+    def check_headers(self, head: _Head, message: Any, meta: Any) -> None:
+        """Headers mirror the body, or the request is refused (HTM-05 to HTM-13)."""
+        if type(message) is list:
+            raise MCPError(INVALID_REQUEST, "Batches exist in 2025-03-26 only")
+        if _classify(message) != "request":
+            if "method" not in message:
+                raise MCPError(INVALID_REQUEST, "No responses are expected here")
+            return
+        if type(meta) is not dict or type(meta.get(_VERSION_KEY)) is not str:
+            return  # dispatch says what is missing
+        wrong = self._header_fault(head, message, meta)
+        if wrong:
+            raise MCPError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
+
+    def _header_fault(self, head: _Head, message: Any, meta: Any) -> Optional[str]:
+        headers, method, params = head.headers, message["method"], message["params"]
+        version = meta[_VERSION_KEY]
+        if headers.get("mcp-protocol-version") != version:
+            return "MCP-Protocol-Version differs from _meta, or is missing"
+        if version not in _MODERN or type(meta.get(_CAPABILITIES_KEY)) is not dict:
+            return None  # dispatch answers
+        if headers.get("mcp-method") != method:
+            return "Mcp-Method differs from the body, or is missing"
+        member = _NAMED.get(method)
+        if member is None:
+            return None
+        given = headers.get("mcp-name")
+        value = _decode_mcp_value(given) if given is not None else None
+        if value is None or "mcp-name" in head.repeated or value != params.get(member):
+            return f"Mcp-Name differs from params.{member}, or is missing"
+        if method == "tools/call":
+            tool = self.server._registry.tool.items.get(value)
+            arguments = params.get("arguments")
+            if tool is not None and tool.headers and type(arguments) is dict:
+                return _param_fault(headers, tool.headers, arguments)
+        return None
+
+    # Legacy sessions
+
+    def find_session(
+        self, exchange: _Exchange, message: Any, version: Optional[str]
+    ) -> None:
+        if version is not None and version not in _LEGACY:
+            known = ", ".join(_LEGACY + _MODERN)
+            text = f"Unsupported MCP-Protocol-Version; use one of {known}"
+            raise MCPError(INVALID_REQUEST, text)
+        if type(message) is dict and message.get("method") == "initialize":
+            return
+        if not self.sessions_on:
+            session = _Session(version or B, {}, {})
+            session.peer = exchange
+            exchange.session = session
+            return
+        session_id = exchange.head.headers.get("mcp-session-id")
+        if session_id is None:
+            text = "Mcp-Session-Id is missing: send initialize first"
+            raise MCPError(INVALID_REQUEST, text)
+        exchange.session = found = self.session(session_id, exchange.principal)
+        exchange.calls = found.calls
+
+    def session(self, session_id: str, principal: Any) -> _HttpSession:
+        session = self.sessions.get(session_id)
+        if session is None or session.principal != principal:
+            raise _HttpError(404, "No such session: send initialize again")
+        if session.line is not None:
+            session.line.pop(session, None)
+        session.line = self.start(session, self.server._limits.session_idle)
+        return session
+
+    def add_session(self, session: _Session, principal: Any) -> _HttpSession:
+        if len(self.sessions) >= self.server._limits.sessions:
+            idle = self.deadlines.by_length.get(self.server._limits.session_idle, {})
+            quiet = (s for s in idle if not self.is_busy(s))
+            oldest = next(quiet, None)  # the line is in order of last use
+            if oldest is None:
+                raise _HttpError(503, "Too many sessions in use")
+            self.end_session(oldest)
+        found = _HttpSession(self, session, principal)
+        self.sessions[found.id] = found
+        found.line = self.start(found, self.server._limits.session_idle)
+        return found
+
+    def is_busy(self, session: _HttpSession) -> bool:
+        stream = session.streams.get(0)
+        return bool(session.calls) or (
+            stream is not None and stream.exchange is not None
+        )
+
+    def expire(self, session: _HttpSession) -> None:
+        if self.is_busy(session):
+            session.line = self.start(session, self.server._limits.session_idle)
+        else:
+            self.end_session(session)
+
+    def end_session(self, session: _HttpSession) -> None:
+        self.sessions.pop(session.id, None)
+        if session.line is not None:
+            session.line.pop(session, None)
+            session.line = None
+        if session.listener is not None:
+            self.server._hub.remove(session.listener)
+        for call in list(session.calls.values()):
+            call.cancel()
+        for stream in list(session.streams.values()):
+            if stream.exchange is not None:
+                stream.exchange.end_stream()
+            session.close_stream(stream)
+
+    def kept(self, session: _HttpSession, size: int) -> None:
+        """Bounds what is kept for replay: a session's own oldest events go first."""
+        limits = self.server._limits
+        session.kept += size
+        self.kept_bytes += size
+        while session.kept > limits.replay_session or self.kept_bytes > limits.replay:
+            full = [stream for stream in session.streams.values() if stream.kept]
+            if not full:
+                break
+            gone = min(full, key=lambda stream: stream.number or 1 << 60).drop_oldest()
+            session.kept -= gone
+            self.kept_bytes -= gone
+
+    def get(self, exchange: _Exchange) -> None:
+        """A legacy client listens, or comes back for what it missed."""
+        head = exchange.head
+        session_id = head.headers.get("mcp-session-id")
+        version = head.headers.get("mcp-protocol-version", "")
+        if session_id is None or version >= E or not self.sessions_on:
+            raise _HttpError(405, "GET is for sessions of 2025-11-25 and before")
+        exchange.era = "legacy"
+        session = self.session(session_id, exchange.principal)
+        if not _accepts(head.headers.get("accept"))[1]:
+            raise _HttpError(406, "Accept must allow text/event-stream")
+        exchange.session = session
+        last = head.headers.get("last-event-id")
+        stream, after = self.find_stream(session, last)
+        if stream.exchange is not None:
+            stream.exchange.end_stream()  # the newer one is the one that is alive
+        exchange.stream = stream
+        stream.exchange = exchange
+        exchange.open_sse(comment=True)
+        for sequence, event in list(stream.kept) if last else ():
+            if sequence > after:
+                exchange.write_event(event)
+        if stream.ended:
+            exchange.end_stream()
+        self.server._wake()
+
+    def find_stream(
+        self, session: _HttpSession, last: Optional[str]
+    ) -> tuple[_Stream, int]:
+        if last is None:
+            stream = session.streams.get(0)
+            if stream is None:
+                stream = session.streams[0] = _Stream(session, 0)
+            return stream, 0
+        match = _EVENT_ID.fullmatch(last)
+        if match is None:
+            raise _HttpError(400, "Malformed Last-Event-ID")
+        number, after = int(match[1]), int(match[2])
+        found = session.streams.get(number)
+        if found is None or not found.dropped <= after <= found.sequence:
+            raise _HttpError(404, "These events are gone: send initialize again")
+        return found, after
+
+    def delete(self, exchange: _Exchange) -> None:
+        session_id = exchange.head.headers.get("mcp-session-id")
+        version = exchange.head.headers.get("mcp-protocol-version", "")
+        if version >= E or not self.sessions_on:
+            raise _HttpError(405, "DELETE is for sessions of 2025-11-25 and before")
+        if session_id is None:
+            raise _HttpError(400, "Mcp-Session-Id is missing")
+        self.end_session(self.session(session_id, exchange.principal))
+        exchange.respond(204, b"", b"")
+
+    # End
+
+    async def close(self) -> None:
+        """No new requests; streams end, calls get their grace, then all is closed."""
+        self.closing = True
+        _finish(self.server)
+        for connection in list(self.connections):
+            if connection.exchange is None and connection.state in ("idle", "head"):
+                connection.transport.close()
+        for session in list(self.sessions.values()):
+            stream = session.streams.get(0)
+            if stream is not None and stream.exchange is not None:
+                stream.exchange.end_stream()
+        await self.loop.drain(self.server._limits.grace)
+        for connection in list(self.connections):
+            connection.transport.close()
+        self.loop.extra.remove(self.tick)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in _LOOPBACK or host.startswith("127.")
+
+
+def _param_fault(
+    headers: dict[str, str], wanted: Any, arguments: dict[str, Any]
+) -> Optional[str]:
+    """Compare Mcp-Param-* with the arguments that they mirror (HTM-13)."""
+    for name, path in wanted:
+        value: Any = arguments
+        for step in path:
+            value = value.get(step) if type(value) is dict else None
+        given = headers.get(name)
+        if value is None or type(value) not in (str, bool, int, float):
+            if given is not None and value is None:
+                return f"{name} is set, but params.arguments has no such value"
+            continue
+        text = None if given is None else _decode_mcp_value(given)
+        if text is None or not _same_value(text, value):
+            return f"{name} differs from params.arguments, or is missing"
+    return None
+
+
+def _same_value(text: str, value: Any) -> bool:
+    if type(value) is bool:
+        return text == ("true" if value else "false")
+    if type(value) is str:
+        return text == value
+    if not re.fullmatch(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", text):
+        return False
+    return bool(int(text) == value if "." not in text else float(text) == value)
+
+
+# ---- 11 Server, run, main ----------------------------------------------------------
+# What users type.
+
+
+class Server(_Core):
+    """An MCP server: register functions, then run() it.
+
+    name, version, title, description, instructions, website_url, icons: what clients
+    are told. lifespan: function(server) -> sync or async context manager, its value is
+    ctx.lifespan. read_only: offer only tools with readOnlyHint. log: function(level,
+    text) instead of lines on stderr; log_level bounds both. limits: a Limits.
+    page_size: entries a list page. ttl_ms, cache_scope: cache hints of 2026-07-28.
+    state_keys: secrets shared by a fleet, the first seals, all verify. legacy, modern:
+    which eras to serve. json="orjson": use orjson where it answers the same.
+    """
+
+    def __init__(
+        self,
+        name: str = "tinymcp",
+        version: str = "0.0.0",
+        *,
+        title: Optional[str] = None,
+        description: Optional[str] = None,
+        instructions: Optional[str] = None,
+        website_url: Optional[str] = None,
+        icons: Any = None,
+        lifespan: Any = None,
+        read_only: bool = False,
+        log: Optional[Callable[[str, str], None]] = None,
+        log_level: str = "info",
+        limits: Optional[Limits] = None,
+        page_size: int = 100,
+        ttl_ms: int = 0,
+        cache_scope: str = "private",
+        state_keys: Optional[Iterable[bytes]] = None,
+        legacy: bool = True,
+        modern: bool = True,
+        json: Optional[str] = None,
+        experimental: Optional[dict[str, Any]] = None,
+    ) -> None:
+        super().__init__(limits or Limits(), list(state_keys or ()))
+        if json not in (None, "json", "orjson"):
+            raise ValueError(f"json= takes 'orjson' or nothing, not {json!r}")
+        if json == "orjson":
+            _use_orjson()
+        if cache_scope not in ("private", "public") or ttl_ms < 0 or page_size < 1:
+            raise ValueError("cache_scope is private or public, ttl_ms >= 0, pages > 0")
+        info: dict[str, Any] = {"name": name, "title": title, "version": version}
+        info.update(description=description, websiteUrl=website_url, icons=_wire(icons))
+        self.name, self.version = name, version
+        self._info = {key: value for key, value in info.items() if value is not None}
+        self._instructions = instructions
+        self._experimental = experimental
+        self._cache_hints = (ttl_ms, cache_scope)
+        self._page_size = page_size
+        self._eras = (legacy, modern)
+        self._read_only = read_only
+        self._lifespan = lifespan
+        self._mode: Optional[str] = None  # the engine that runs: "blocking" or "loop"
+        self._users = 0  # transports that share the lifespan
+        self._exit: Any = None
+        self.warnings: list[str] = []  # what `check` prints
+        self._level = _LEVELS[log_level.lower()]
+        self._log_outlet: Any = None
+        self._log = self._filtered(log or self._log_line)
+
+    def _filtered(self, log: Callable[[str, str], None]) -> Callable[[str, str], None]:
+        def write(level: str, text: str) -> None:
+            if _LEVELS[level] >= self._level:
+                log(level, text)
+
+        return write
+
+    def _log_line(self, level: str, text: str) -> None:
+        """One line on stderr; dropped rather than waited for (G09)."""
+        try:
+            if self._log_outlet is None:
+                self._log_outlet = _Outlet(2, 1 << 16, drop=True)
+            self._log_outlet.write(
+                f"tinymcp {level}: {text}\n".encode("utf-8", "replace")
+            )
+        except OSError:
+            pass  # no stderr
+
+    # Registration
+
+    def tool(self, function: Any = None, **options: Any) -> Any:
+        """Offer a function as a tool; with or without parentheses.
+
+        name, title, description (the docstring), annotations, icons, meta,
+        input_schema (instead of the type hints), output_schema, structured_output
+        (None: by the return annotation), inline (runs on the reading thread: must never
+        wait), lock (a lane: one call at a time), rate (calls, seconds), timeout (s).
+        """
+        return self._decorator(self.add_tool, function, options, "tool")
+
+    def resource(self, uri: str, **options: Any) -> Any:
+        """Offer a function as the resource `uri`, or as a template if it has {names}.
+
+        name, title, description, mime_type, annotations, icons, meta, size, inline,
+        lock, timeout, min_interval (s between two announcements), ttl_ms, cache_scope.
+        """
+        if not isinstance(uri, str):
+            raise DefinitionError("resource() takes a URI first")
+        add = functools.partial(self.add_resource, uri)
+        return self._decorator(add, None, options, "resource")
+
+    def prompt(self, function: Any = None, **options: Any) -> Any:
+        """Offer a function as a prompt: name, title, description, icons, meta, inline,
+        timeout."""
+        return self._decorator(self.add_prompt, function, options, "prompt")
+
+    def _decorator(self, add: Any, function: Any, options: Any, kind: str) -> Any:
+        if isinstance(function, str):  # @server.tool("name"), as older code has it
+            options["name"], function = function, None
+        if function is not None:
+            add(function, **options)
+            return function
+
+        def decorate(function: Any) -> Any:
+            if not callable(function):
+                raise DefinitionError(f"@{kind} decorates a function")
+            add(function, **options)
+            return function
+
+        return decorate
+
+    def completion(self, function: Any = None) -> Any:
+        """Offer completions: function(ref, argument, context) -> Completion or list."""
+        if function is None:
+            return self.completion
+        signature = _Signature(function, "completion")
+        names = [parameter.name for parameter in signature.parameters]
+        if not 2 <= len(names) <= 3:
+            raise DefinitionError("completion takes (ref, argument, context)")
+        self._completer = self._handler(
+            _Handler, "completion", signature, function, {}, properties=names
+        )
+        return function
+
+    def add_tool(
+        self,
+        function: Any,
+        *,
+        name: Optional[str] = None,
+        title: Optional[str] = None,
+        description: Optional[str] = None,
+        annotations: Any = None,
+        icons: Any = None,
+        meta: Any = None,
+        input_schema: Any = None,
+        output_schema: Any = None,
+        structured_output: Optional[bool] = None,
+        rate: Optional[tuple[float, float]] = None,
+        **how: Any,
+    ) -> None:
+        name = name or _name_of(function, "tool")
+        where = f"tool {name!r}"
+        signature = _Signature(function, where)
+        bind = None
+        schema = input_schema
+        if schema is None:
+            schema, bind = _arguments(signature, where)
+        elif not isinstance(schema, dict) or schema.get("type") != "object":
+            raise DefinitionError(f'{where}: input_schema needs "type": "object"')
+        notes = _wire(annotations) or {}
+        if self._read_only and notes.get("readOnlyHint") is not True:
+            return
+        if not _NAME.fullmatch(name):
+            self.warnings.append(f"{where}: names are 1-128 of A-Z a-z 0-9 _ - .")
+        output, wrap, check = self._output(
+            signature, where, output_schema, structured_output
+        )
+        text = description if description is not None else signature.description
+        if not text:
+            self.warnings.append(f"{where}: no description; models choose by it")
+        fields: dict[str, Any] = {"name": name, "title": title}
+        fields.update(description=text or None)
+        fields.update(
+            inputSchema=schema, outputSchema=output, annotations=notes or None
+        )
+        fields.update(icons=icons, _meta=meta)
+        tool = self._handler(_Tool, "tool", signature, function, fields, bind, **how)
+        tool.check = _compile(schema, where, self._warn)
+        tool.output, tool.wrap = check, wrap
+        tool.headers = _x_headers(schema, where)
+        tool.rate = _Bucket(rate) if rate else None
+        self._registry.put(tool)
+        self._changed("tool")
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def _output(
+        self, signature: Any, where: str, schema: Any, structured: Optional[bool]
+    ) -> tuple[Any, bool, Any]:
+        """(output schema, wrapped before 2026-07-28, checker)."""
+        if structured is False:
+            return None, False, None
+        wrap = False
+        if schema is None:
+            schema, wrap = _output(signature.returns, where)
+        elif not isinstance(schema, dict):
+            raise DefinitionError(f"{where}: output_schema must be a dict")
+        else:
+            wrap = schema.get("type") != "object"
+        if schema is None:
+            if structured:
+                raise DefinitionError(
+                    f"{where}: structured_output=True needs a return annotation that "
+                    "has a schema"
+                )
+            return None, False, None
+        return schema, wrap, _compile(schema, f"{where}, result", self._warn)
+
+    def _handler(
+        self,
+        kind_class: Any,
+        kind: str,
+        signature: Any,
+        function: Any,
+        fields: dict[str, Any],
+        bind: Any = None,
+        **how: Any,
+    ) -> Any:
+        unknown = set(how) - {"inline", "lock", "timeout", "properties", "check"}
+        name = (
+            fields.get("uri") or fields.get("uriTemplate") or fields.get("name", kind)
+        )
+        if unknown:
+            raise DefinitionError(f"{kind} {name!r}: no option {', '.join(unknown)}")
+        if signature.is_async and self._mode == "blocking":
+            raise DefinitionError(
+                f"{kind} {name!r} is async, and the server runs without a loop: start "
+                "it with run(loop=True)"
+            )
+        how.update(context=signature.context, is_async=signature.is_async, bind=bind)
+        return kind_class(kind, name, fields, function, **how)
+
+    def add_resource(
+        self,
+        uri: str,
+        function: Any,
+        *,
+        name: Optional[str] = None,
+        title: Optional[str] = None,
+        description: Optional[str] = None,
+        mime_type: Optional[str] = None,
+        annotations: Any = None,
+        icons: Any = None,
+        meta: Any = None,
+        size: Optional[int] = None,
+        min_interval: float = 0.0,
+        ttl_ms: Optional[int] = None,
+        cache_scope: Optional[str] = None,
+        **how: Any,
+    ) -> None:
+        where = f"resource {uri!r}"
+        if not _SCHEME.match(uri):
+            raise DefinitionError(f"{where}: a URI has a scheme, like sensor://name")
+        signature = _Signature(function, where)
+        fields: dict[str, Any] = {"title": title}
+        fields["name"] = name or _name_of(function, "resource")
+        fields.update(
+            description=description or signature.description or None,
+            mimeType=mime_type,
+            annotations=_wire(annotations),
+            icons=icons,
+            _meta=meta,
+        )
+        schema, bind = _arguments(signature, where)
+        how["properties"] = schema["properties"]
+        if "{" not in uri:
+            if schema["properties"]:
+                raise DefinitionError(f"{where}: parameters need a {{name}} in the URI")
+            fields.update(uri=uri, size=size)
+            record = self._handler(
+                _Resource, "resource", signature, function, fields, **how
+            )
+        else:
+            names, match = _template(uri, where)
+            if set(names) != set(schema["properties"]):
+                raise DefinitionError(f"{where}: {names} must be the parameter names")
+            fields["uriTemplate"] = uri
+            how["check"] = _compile(schema, where, self._warn)
+            record = self._handler(
+                _Resource, "template", signature, function, fields, bind, **how
+            )
+            record.match = match
+        own = (ttl_ms, cache_scope)
+        hints = tuple(a if b is None else b for a, b in zip(self._cache_hints, own))
+        record.interval, record.hints = float(min_interval), hints
+        self._registry.put(record)
+        self._changed("resource")
+
+    def add_prompt(
+        self,
+        function: Any,
+        *,
+        name: Optional[str] = None,
+        title: Optional[str] = None,
+        description: Optional[str] = None,
+        icons: Any = None,
+        meta: Any = None,
+        **how: Any,
+    ) -> None:
+        name = name or _name_of(function, "prompt")
+        where = f"prompt {name!r}"
+        signature = _Signature(function, where)
+        schema, bind = _arguments(signature, where)
+        required = schema.get("required", ())
+        arguments = []
+        for key, field in schema["properties"].items():
+            argument = {"name": key, "description": field.get("description")}
+            argument["required"] = key in required
+            arguments.append({k: v for k, v in argument.items() if v is not None})
+        text = description if description is not None else signature.description
+        fields: dict[str, Any] = {"name": name, "title": title}
+        fields.update(description=text or None)
+        fields.update(arguments=arguments or None, icons=icons, _meta=meta)
+        how["properties"] = schema["properties"]
+        how["check"] = _compile(schema, where, self._warn)
+        self._registry.put(
+            self._handler(_Prompt, "prompt", signature, function, fields, bind, **how)
+        )
+        self._changed("prompt")
+
+    def remove_tool(self, name: str) -> None:
+        """KeyError if there is none."""
+        self._registry.drop("tool", name)
+        self._changed("tool")
+
+    def remove_resource(self, uri: str) -> None:
+        """A resource or a template, by its URI."""
+        self._registry.drop("template" if "{" in uri else "resource", uri)
+        self._changed("resource")
+
+    def remove_prompt(self, name: str) -> None:
+        self._registry.drop("prompt", name)
+        self._changed("prompt")
+
+    def mount(self, other: Server, prefix: str = "") -> None:
+        """Offer what `other` offers now; tool and prompt names get the prefix, URIs
+        stay. Its lifespan is not entered here."""
+        import copy
+
+        for kind in _Registry.kinds:
+            for record in getattr(other._registry, kind).items.values():
+                twin = copy.copy(record)
+                twin.encoded = {}
+                if kind in ("tool", "prompt"):
+                    twin.name = prefix + record.name
+                    twin.fields = {**record.fields, "name": twin.name}
+                if twin.lane:
+                    twin.lane = prefix + twin.lane
+                self._registry.put(twin)
+            self._changed(kind if kind != "template" else "resource")
+
+    # Changes
+
+    def notify_updated(self, uri: str) -> None:
+        """The content of a resource has changed; from any thread."""
+        record = self._registry.find_resource(uri)[0]
+        self._changed("updated", uri, record.interval if record else 0.0)
+
+    def notify_tools_changed(self) -> None:
+        """Announce the tool list; adding and removing do it by themselves."""
+        self._changed("tool")
+
+    def notify_resources_changed(self) -> None:
+        self._changed("resource")
+
+    def notify_prompts_changed(self) -> None:
+        self._changed("prompt")
+
+    def on_idle(self, seconds: float, function: Callable[[], Any]) -> None:
+        """Call function when no message came for so long (a client that went silent);
+        once, until the next message."""
+        self._idle.append([float(seconds), function, False])
+        self._hear()
+        self._wake()
+
+    # Use without a client
+
+    def call(self, name: str, arguments: Any = None, *, answers: Any = None) -> Any:
+        """Call a tool in this process and return its result; for tests.
+
+        answers: what to say to its questions, by key or by position ("1", "2" ...): True
+        or False for a confirm, a dict for a form, None to decline, text for sampling, a
+        list of URIs for roots, or a whole answer. MCPError for an RPC error; KeyError
+        names a question without an answer.
+        """
+        params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
+        params["_meta"] = {_VERSION_KEY: E, _CAPABILITIES_KEY: _EVERYTHING}
+        known = {str(key): value for key, value in (answers or {}).items()}
+        while True:
+            result = self._call_once(params)
+            if result["resultType"] != "input_required":
+                return result
+            params["requestState"] = result["requestState"]
+            params["inputResponses"] = {
+                key: _answer(key, request, known)
+                for key, request in result.get("inputRequests", {}).items()
+            }
+
+    def _call_once(self, params: dict[str, Any]) -> Any:
+        message = {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": params}
+        peer = _Here(self)
+        found = self._dispatch(message, peer)
+        if type(found) is _Call:
+            self._owe(found, math.inf)
+            if found.handler.is_async:
+                _run_apart(_acall(found))
+            else:
+                found.settle(_call(found))
+        else:
+            peer.reply(*found)
+        reply = json.loads(peer.body)
+        if "error" in reply:
+            error = reply["error"]
+            raise MCPError(error["code"], error["message"], error.get("data"))
+        return reply["result"]
+
+    # Running
+
+    def run(
+        self,
+        transport: str = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        path: str = "/mcp",
+        unix: Optional[str] = None,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
+        insecure: bool = False,
+        loop: bool = False,
+        json_response: bool = False,
+        stateless_http: bool = False,
+    ) -> None:
+        """Serve until the end of input or one SIGINT or SIGTERM.
+
+        transport: "stdio", "http" (or "streamable-http") or "unix" with unix=PATH.
+        ValueError for a bind that is not safe, OSError for one that is not possible.
+        """
+        if unix is not None:
+            self._run_loop(functools.partial(self._unix, unix))
+        elif transport in ("http", "streamable-http"):
+            options = {"host": host, "port": port, "path": path, "insecure": insecure}
+            options.update(allow_hosts=tuple(allow_hosts), ready=self._announce)
+            options.update(allow_origins=tuple(allow_origins))
+            options.update(json_response=json_response, stateless_http=stateless_http)
+            _check_bind(options)
+            self._run_loop(functools.partial(self._http, options))
+        elif transport == "stdio":
+            self._run_stdio(*_guard_stdio(), loop)
+            _leave_no_thread(self._limits.exit_grace)
+        else:
+            raise ValueError(f"transport is stdio, http or unix, not {transport!r}")
+
+    def _run_stdio(self, in_fd: int, out_fd: int, loop: bool = False) -> None:
+        manager = self._lifespan(self) if self._lifespan else contextlib.nullcontext()
+        if loop or hasattr(manager, "__aenter__") or self._has_async():
+            return self._run_loop(functools.partial(self._stdio, in_fd, out_fd))
+        self._mode = "blocking"
+        outlet = _Outlet(out_fd, self._limits.queue)
+        restore = _on_signals(functools.partial(_close_input, in_fd, outlet))
+        try:
+            with manager as self._lifespan_value:
+                _run_blocking(self, in_fd, outlet)
+        finally:
+            restore()
+            self._mode = None
+        return None
+
+    def _has_async(self) -> bool:
+        handlers = [self._completer] if self._completer else []
+        for kind in _Registry.kinds:
+            handlers += getattr(self._registry, kind).items.values()
+        return any(handler.is_async for handler in handlers)
+
+    def _run_loop(self, main: Callable[[Any], Any]) -> None:
+        import asyncio
+
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._until_signal(main))
+        finally:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    async def _until_signal(self, main: Callable[[Any], Any]) -> None:
+        import asyncio
+
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def signalled() -> None:
+            loop.call_soon_threadsafe(stop.set)
+
+        restore = _on_signals(signalled)
+        try:
+            async with _Entered(self):
+                await main(stop)
+        finally:
+            restore()
+
+    async def _stdio(self, in_fd: int, out_fd: int, stop: Any) -> None:
+        await _run_fds(self, in_fd, out_fd, stop)
+
+    async def serve(self, reader: Any, writer: Any) -> None:
+        """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
+        async with _Entered(self) as loop:
+            await _serve_stream(self, reader, writer, loop)
+
+    async def _unix(self, path: str, stop: Any) -> None:
+        import asyncio
+
+        _clear_socket(path)
+        tasks: set[Any] = set()
+
+        async def connected(reader: Any, writer: Any) -> None:
+            if len(tasks) >= self._limits.connections:
+                writer.close()
+                return
+            task = asyncio.current_task()
+            tasks.add(task)
+            try:
+                await _serve_stream(self, reader, writer, self._loop)
+            finally:
+                tasks.discard(task)
+
+        mask = os.umask(0o077)
+        try:
+            server = await asyncio.start_unix_server(connected, path)
+        finally:
+            os.umask(mask)
+        self._log("info", f"serving on {path}")
+        await stop.wait()
+        server.close()
+        _finish(self)
+        await self._loop.drain(self._limits.grace)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+    async def serve_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        path: str = "/mcp",
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
+        insecure: bool = False,
+        json_response: bool = False,
+        stateless_http: bool = False,
+        ready: Optional[Callable[[Any], None]] = None,
+        stop: Any = None,
+    ) -> None:
+        """Serve HTTP in a running loop until the asyncio.Event `stop` is set or the
+        task is cancelled. ready is called with the list of bound (host, port)."""
+        import asyncio
+
+        options = {"host": host, "port": port, "path": path, "insecure": insecure}
+        options.update(allow_hosts=tuple(allow_hosts), ready=ready)
+        options.update(allow_origins=tuple(allow_origins))
+        options.update(json_response=json_response, stateless_http=stateless_http)
+        _check_bind(options)
+        async with _Entered(self):
+            await self._http(options, stop or asyncio.Event())
+
+    async def _http(self, options: dict[str, Any], stop: Any) -> None:
+        loop = self._loop
+        endpoint = _Endpoint(self, loop, options)
+        factory = functools.partial(_protocol_class(), endpoint)
+        servers = []
+        try:
+            for listener in _listen(options["host"], options["port"]):
+                servers.append(await loop.loop.create_server(factory, sock=listener))
+            if options["ready"]:
+                names = [s.sockets[0].getsockname()[:2] for s in servers]
+                options["ready"](names)
+            await stop.wait()
+        finally:
+            for server in servers:
+                server.close()
+            await endpoint.close()
+
+    def _announce(self, addresses: Any) -> None:
+        for host, port in addresses:
+            shown = f"[{host}]" if ":" in host else host
+            self._log("info", f"serving on http://{shown}:{port}")
+
+
+class _Entered:
+    """The lifespan and the loop of a server, shared by its transports."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def __aenter__(self) -> _Loop:
+        import asyncio
+
+        server = self.server
+        if server._loop is None or server._loop.loop is not asyncio.get_running_loop():
+            server._loop = _Loop(server)
+        server._users += 1
+        server._mode = "loop"
+        if server._users == 1 and server._lifespan:
+            manager = server._lifespan(server)
+            if hasattr(manager, "__aenter__"):
+                server._lifespan_value = await manager.__aenter__()
+            else:
+                server._lifespan_value = manager.__enter__()
+            server._exit = manager
+        loop: _Loop = server._loop
+        return loop
+
+    async def __aexit__(self, *error: object) -> None:
+        server = self.server
+        server._users -= 1
+        if server._users:
+            return
+        server._mode = None
+        manager, server._exit = server._exit, None
+        if manager is None:
+            return
+        if hasattr(manager, "__aexit__"):
+            await manager.__aexit__(None, None, None)
+        else:
+            manager.__exit__(None, None, None)
+
+
+class _Here(_Peer):
+    """The peer of Server.call."""
+
+    __slots__ = ("body",)
+
+    def send(self, data: bytes) -> None:
+        pass
+
+    def reply(self, body: bytes, code: int) -> None:
+        self.body = body
+
+
+_EVERYTHING: dict[str, Any] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
+
+
+def _answer(key: str, request: dict[str, Any], known: dict[str, Any]) -> Any:
+    """An input response from the short forms that Server.call takes."""
+    params = request["params"]
+    if key not in known:
+        asked = params.get("message", request["method"])
+        raise KeyError(f"no answer for question {key!r}: {asked}")
+    value = known[key]
+    if isinstance(value, dict) and {"action", "role", "roots"} & set(value):
+        return value
+    if request["method"] == "roots/list":
+        return {"roots": [{"uri": uri} for uri in value]}
+    if request["method"] == "sampling/createMessage":
+        content = {"type": "text", "text": str(value)}
+        return {"role": "assistant", "content": content, "model": "test"}
+    if value is None:
+        return {"action": "decline"}
+    if isinstance(value, bool):
+        value = dict.fromkeys(params["requestedSchema"]["properties"], value)
+    return {"action": "accept", "content": value}
+
+
+def _run_apart(coroutine: Any) -> None:
+    """Run a coroutine to its end, also where a loop runs already."""
+    import asyncio
+
+    thread = threading.Thread(target=asyncio.run, args=(coroutine,), daemon=True)
+    thread.start()
+    thread.join()
+
+
+def _name_of(function: Any, kind: str) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if name == "<lambda>" or name == "partial":
+        raise DefinitionError(f"a {kind} without a name: give name=")
+    return str(name)
+
+
+def _check_bind(options: dict[str, Any]) -> None:
+    """Anything but loopback needs protection or an explicit word (SEC-04, SEC-05)."""
+    if not _is_loopback(options["host"]) and not options["insecure"]:
+        raise ValueError(
+            f"binding {options['host']} lets everybody on the network call these tools; "
+            "say --insecure (insecure=True) if that is meant, or stay on 127.0.0.1"
+        )
+
+
+def _listen(host: str, port: int) -> list[Any]:
+    """Listening sockets; localhost is every loopback family that there is (C20)."""
+    import socket
+
+    hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
+    found: list[Any] = []
+    for name in hosts:
+        family = socket.AF_INET6 if ":" in name else socket.AF_INET
+        listener = None
+        try:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                only = 0 if name == "::" else 1
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
+            listener.bind((name, port))
+            listener.listen(128)
+        except OSError as error:
+            if listener is not None:
+                listener.close()
+            if found:
+                break  # no IPv6 here
+            text = f"cannot listen on {name}:{port}: {error.strerror}"
+            raise OSError(error.errno, text) from None
+        port = listener.getsockname()[1]
+        listener.setblocking(False)
+        found.append(listener)
+    return found
+
+
+def _clear_socket(path: str) -> None:
+    """Remove a socket that nobody serves any more; never a live one."""
+    import socket
+    import stat
+
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise OSError(errno.EEXIST, f"{path} exists and is no socket")
+    except FileNotFoundError:
+        return
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, f"{path} is served already")
+
+
+def _close_input(fd: int, outlet: _Outlet) -> None:
+    """The interrupted read goes on and finds the end of input: one way to stop."""
+    outlet.ending = True
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, fd)
+    os.close(null)
+
+
+def _on_signals(first: Callable[[], None]) -> Callable[[], None]:
+    """SIGINT and SIGTERM: once to end, twice to leave at once. Returns the undoing."""
+    import signal
+
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    came: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if came:
+            os._exit(128 + number)
+        came.append(number)
+        first()
+
+    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore
+
+
+def _leave_no_thread(seconds: float) -> None:
+    """Once the main thread is through, threads that still run may not hold the process.
+
+    A client waits for our exit; a stuck sensor thread must not turn us into an orphan.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def watch() -> None:
+        threading.main_thread().join()
+        time.sleep(seconds)
+        import atexit
+
+        atexit._run_exitfuncs()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
+
+
+def _load(target: str) -> Server:
+    """The server of app.py, app.py:name or module:name. ValueError says what is off."""
+    path, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    if path.endswith(".py") or os.sep in path:
+        from importlib.machinery import SourceFileLoader
+        from importlib.util import module_from_spec, spec_from_loader
+
+        if not os.path.isfile(path):
+            raise ValueError(f"no such file: {path}")
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        stem = os.path.splitext(os.path.basename(path))[0]
+        spec: Any = spec_from_loader(stem, SourceFileLoader(stem, path))
+        module: Any = module_from_spec(spec)
+        sys.modules[stem] = module
+        spec.loader.exec_module(module)
+    else:
+        from importlib import import_module
+
+        sys.path.insert(0, os.getcwd())
+        module = import_module(path)
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, Server):
+            raise ValueError(f"{path} has no Server named {name}")
+        return found
+    servers = {k: v for k, v in vars(module).items() if isinstance(v, Server)}
+    for name in ("server", "app", "mcp"):
+        if name in servers:
+            return servers[name]
+    if len(set(map(id, servers.values()))) != 1:
+        raise ValueError(f"{path}: name the server: {path}:NAME")
+    return next(iter(servers.values()))
+
+
+_HELP = {
+    "--http": "serve Streamable HTTP on [HOST:]PORT, path /mcp (default: stdio)",
+    "--unix": "serve newline framing on a Unix socket",
+    "--allow-host": "a Host name to accept besides loopback and addresses",
+    "--allow-origin": "a web origin to accept, with CORS; * for all",
+    "--insecure": "bind a network address without authentication",
+    "--log-level": "debug, info, notice, warning, error, critical",
+}
+
+
+def _parser() -> Any:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="tinymcp",
+        description="MCP server for small machines.",
+        epilog="APP is a file and, if it holds several servers, a name: app.py:name. "
+        "Exit status: 0 after the end of input or a signal, 1 for errors that "
+        "`check` found, 2 if the server could not start.",
+    )
+    parser.add_argument("--version", action="version", version=f"tinymcp {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="serve APP on stdio, HTTP or a socket")
+    run.add_argument("app", metavar="APP")
+    run.add_argument("--http", metavar="[HOST:]PORT", help=_HELP["--http"])
+    run.add_argument("--unix", metavar="PATH", help=_HELP["--unix"])
+    for option, field in (("--allow-host", "HOST"), ("--allow-origin", "ORIGIN")):
+        run.add_argument(
+            option, action="append", default=[], metavar=field, help=_HELP[option]
+        )
+    run.add_argument("--insecure", action="store_true", help=_HELP["--insecure"])
+    run.add_argument("--log-level", metavar="LEVEL", help=_HELP["--log-level"])
+    check = commands.add_parser("check", help="show what APP offers and what is off")
+    check.add_argument("app", metavar="APP")
+    for name, text in _CLIENT_COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+_CLIENT_COMMANDS: dict[str, str] = {}
+
+
+def main(argv: Optional[list[str]] = None) -> int:
+    """The command line. Returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] and arguments[0] in _CLIENT_COMMANDS:
+        from .cli import main as client_main
+
+        return int(client_main(arguments))
+    options = _parser().parse_args(arguments)
+    if options.command == "run" and not options.http and not options.unix:
+        _guard_stdio()  # before the app is imported: its prints go to stderr
+    try:
+        server = _load(options.app)
+        if options.command == "check":
+            from .cli import check
+
+            return int(check(server))
+        _run_app(server, options)
+    except (DefinitionError, ValueError, OSError, ImportError, SyntaxError) as error:
+        print(f"tinymcp: {options.app}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run_app(server: Server, options: Any) -> None:
+    if options.log_level:
+        if options.log_level not in _LEVELS:
+            raise ValueError(f"--log-level is one of {', '.join(_LEVELS)}")
+        server._level = _LEVELS[options.log_level]
+    if options.unix:
+        return server.run("unix", unix=options.unix)
+    if not options.http:
+        return server.run()
+    host, _, port = options.http.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--http takes [HOST:]PORT, not {options.http}")
+    return server.run(
+        "http",
+        host=host.strip("[]") or "127.0.0.1",
+        port=int(port),
+        allow_hosts=options.allow_host,
+        allow_origins=options.allow_origin,
+        insecure=options.insecure,
+    )
+
+
+if __name__ == "__main__":
+    # As a script this file would exist twice: run the importable one.
+    from tinymcp import main as _main
+
+    raise SystemExit(_main())
