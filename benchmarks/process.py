@@ -34,6 +34,7 @@ class Process:
     def __init__(self, argv: list[str], port: int = 0, env: dict | None = None) -> None:
         self.port = port
         self.errors = tempfile.TemporaryFile()
+        self.connection: Http | None = None
         self.started = time.perf_counter()
         self.child = subprocess.Popen(
             argv,
@@ -53,14 +54,17 @@ class Process:
     def __exit__(self, *_: object) -> None:
         self.end()
         self.errors.close()
+        if self.connection:
+            self.connection.close()
 
     def connect(self, deadline: float = 60.0):
-        """A Stdio, or an Http once the port answers."""
+        """A Stdio, or an Http once the port answers; it is closed with the process."""
         if not self.port:
             return Stdio(self.child)
         while True:
             try:
-                return Http(self.port)
+                self.connection = Http(self.port)
+                return self.connection
             except OSError:
                 late = time.perf_counter() - self.started > deadline
                 if late or self.child.poll() is not None:

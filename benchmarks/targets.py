@@ -57,19 +57,21 @@ def bare() -> Path:
     return program
 
 
-def own() -> list[Target]:
+def own(program: str | Path = "") -> list[Target]:
     """tinymcp, once for each kind of handler."""
     more = {"module": "tinymcp", "folder": ROOT / "tinymcp"}
     more.update(listens=True, sessions=True)
-    app = [bare(), HERE / "app.py"]
+    app = [program or bare(), HERE / "app.py"]
     modes = ("inline", "def", "async")
     return [Target(f"tiny {mode}", [*app, mode], BOTH, BOTH, **more) for mode in modes]
 
 
-def references() -> list[Target]:
+def references(program: str | Path = "") -> list[Target]:
+    """L1 to L4: what Python can do without a framework."""
+
     def make(name: str, **transports) -> Target:
         file = HERE / "references" / f"{name.lower()}.py"
-        return Target(name, [bare(), file], **transports)
+        return Target(name, [program or bare(), file], **transports)
 
     on_stdio = [make(name, stdio=BOTH) for name in ("L1", "L2r")]
     return on_stdio + [make(name, http=BOTH) for name in ("L3", "L4")]

@@ -1,13 +1,17 @@
 """The replies of the references: no framework, no validation, the JSON of app.py."""
 
 import sys
-from json import JSONEncoder, dumps, loads
+from json import JSONEncoder, loads
 
 MODERN = "2026-07-28"
 LEGACY = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
 INFO = {"name": "bench", "version": "1.0.0"}
 META = {"io.modelcontextprotocol/serverInfo": INFO}
-CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"listChanged": True}}
+CAPABILITIES = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+}
 CACHEABLE = {"server/discover", "resources/read", "tools/list"}
 TEXT = {"type": "string"}
 ECHO = {
@@ -32,7 +36,7 @@ def initialize(params, modern):
 
 
 def discover(params, modern):
-    return {"supportedVersions": [MODERN, *LEGACY], "capabilities": CAPABILITIES}
+    return {"supportedVersions": [MODERN], "capabilities": CAPABILITIES}
 
 
 def call(params, modern):
@@ -41,14 +45,15 @@ def call(params, modern):
         text = arguments["text"]
         result = {"content": [{"type": "text", "text": text}]}
         result["structuredContent"] = text if modern else {"result": text}
+        result["isError"] = False
         return result
     value = {"sensor": arguments["sensor"], "value": 21.5, "unit": "Cel"}
-    content = [{"type": "text", "text": dumps(value)}]
-    return {"content": content, "structuredContent": value}
+    content = [{"type": "text", "text": encode(value)}]
+    return {"content": content, "structuredContent": value, "isError": False}
 
 
 def read(params, modern):
-    text = dumps({"value": 21.5, "unit": "Cel"})
+    text = encode({"value": 21.5, "unit": "Cel"})
     item = {"uri": params["uri"], "mimeType": "application/json", "text": text}
     return {"contents": [item]}
 
