@@ -1,0 +1,137 @@
+"""The package as it is installed, and interpreters and places that lack something."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tinymcp
+
+try:
+    import tomllib
+except ImportError:  # Python 3.9 and 3.10
+    tomllib = None
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# What a Python that was built without some C library, or cut down for a board, lacks.
+WITHOUT = """
+import sys
+for name in "ssl _ssl ctypes _ctypes sqlite3 curses multiprocessing bz2 lzma".split():
+    sys.modules[name] = None
+"""
+SERVE = """
+from tinymcp import Server
+server = Server("probe")
+@server.tool
+def add(a: int, b: int) -> int:
+    "Adds."
+    return a + b
+server.run()
+"""
+SERVE_HTTP = """
+import asyncio
+from tinymcp import Server
+async def main():
+    ready = asyncio.get_running_loop().create_future()
+    served = Server("probe").serve_http(port=0, ready=ready.set_result)
+    task = asyncio.ensure_future(served)
+    reader, writer = await asyncio.open_connection(*(await ready)[0][:2])
+    writer.write(b"GET /healthz HTTP/1.0\\r\\n\\r\\n")
+    print((await reader.read()).split(b" ")[1].decode())
+    writer.close()
+    task.cancel()
+asyncio.run(main())
+"""
+REQUESTS = (
+    {
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    },
+    {"method": "tools/call", "params": {"name": "add", "arguments": {"a": 2, "b": 3}}},
+)
+INPUT = "".join(
+    json.dumps({"jsonrpc": "2.0", "id": number, **request}) + "\n"
+    for number, request in enumerate(REQUESTS, 1)
+)
+
+
+def python(code, *options, cwd=ROOT, env=None, data=INPUT):
+    """Runs code in a Python of its own."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd=cwd,
+        env=env,
+        input=data,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+class Package(unittest.TestCase):
+    @unittest.skipUnless(tomllib, "tomllib came with Python 3.11")
+    def test_pyproject(self):
+        with open(ROOT / "pyproject.toml", "rb") as file:
+            pyproject = tomllib.load(file)
+        project = pyproject["project"]
+        self.assertEqual(project["name"], "tinymcp")
+        self.assertEqual(project["requires-python"], ">=3.9")
+        self.assertEqual(project["dependencies"], [])
+        self.assertEqual(
+            pyproject["tool"]["setuptools"]["dynamic"]["version"],
+            {"attr": "tinymcp.tinymcp.__version__"},
+        )
+
+    def test_version(self):
+        self.assertRegex(tinymcp.__version__, r"^\d+\.\d+\.\d+$")
+        changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+        newest = re.search(r"^## .*?(\d+\.\d+\.\d+)", changes, re.MULTILINE)
+        self.assertEqual(newest[1], tinymcp.__version__)
+
+    def test_typed(self):
+        self.assertTrue((ROOT / "tinymcp" / "py.typed").exists())
+
+
+class Serves(unittest.TestCase):
+    def assert_serves(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotRegex(done.stderr, "Warning|Traceback")
+        replies = {r["id"]: r for r in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(replies[1]["result"]["protocolVersion"], "2025-11-25")
+        self.assertEqual(replies[2]["result"]["content"][0]["text"], "5")
+
+    def test_in_every_mode_of_python(self):
+        """G05: no assert does work, no warning is raised."""
+        for options in (["-OO"], ["-X", "dev"], ["-W", "error"], ["-I", "-S"]):
+            with self.subTest(options):
+                path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+                self.assert_serves(python(path + SERVE, *options))
+
+    def test_without_the_optional_modules(self):
+        """G01: a Python without ssl, ctypes and others serves stdio and HTTP."""
+        self.assert_serves(python(WITHOUT + SERVE))
+        looped = SERVE.replace("run()", "run(loop=True)")
+        self.assert_serves(python(WITHOUT + looped))
+        done = python(WITHOUT + SERVE_HTTP)
+        self.assertEqual((done.returncode, done.stdout), (0, "200\n"), done.stderr)
+
+    def test_nothing_is_written_and_no_home_is_needed(self):
+        """G04: a read-only folder, no HOME, no PATH, no locale."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o555)
+            env = {"PYTHONPATH": str(ROOT), "TMPDIR": "/nonexistent"}
+            self.assert_serves(python(SERVE, cwd=folder, env=env))
+            self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
