@@ -1,0 +1,1375 @@
+# SPDX-License-Identifier: MIT
+"""The client: one object that talks to any MCP server. Optional beside the runtime.
+
+    from tinymcp.client import Client
+
+    async with Client("http://greenhouse.local:8000/mcp") as client:
+        for tool in await client.list_tools():
+            print(tool["name"])
+        result = await client.call_tool("set_vent", {"percent": 40})
+        print(result.text, result.structured_content)
+
+A target is a URL, a command (a list, or a string that is split as a shell would), a
+Unix socket ("unix:/run/greenhouse.sock", or the path of one that exists) or a Server of
+this process. `with SyncClient(target) as client:` is the same without async.
+
+ 1 Results     3 Cache     5 Subscriptions
+ 2 Schemas     4 Client    6 SyncClient
+
+transports.py carries the messages. Here the era is found out once, what the server asks
+is answered (one function for both eras), and results are checked and cached.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import os
+import time
+
+from . import tinymcp as _rt
+from .tinymcp import MCPError
+from .transports import (
+    LEGACY,
+    MODERN,
+    ClientError,
+    ClientLimits,
+    ConnectionLost,
+    HttpStatusError,
+    InvalidReply,
+    RequestTimeout,
+    VersionError,
+    _Call,
+    _Calls,
+    _Child,
+    _header_params,
+    _header_paths,
+    _HttpTransport,
+    _SessionLost,
+    _Stream,
+    _Url,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any, Callable, Iterator, Optional, Union
+
+    Json = dict[str, Any]
+    Transport = Union[_Stream, _HttpTransport]
+else:
+    from .transports import asyncio
+
+__all__ = [
+    "Change",
+    "Client",
+    "ClientError",
+    "ClientLimits",
+    "ConnectionLost",
+    "HttpStatusError",
+    "InvalidReply",
+    "MCPError",
+    "RequestTimeout",
+    "Result",
+    "Subscription",
+    "SyncClient",
+    "VersionError",
+]
+
+# ---- 1 Results ---------------------------------------------------------------------
+
+
+class Result(dict):  # type: ignore[type-arg]
+    """A result object as the server sent it, with short names for its members."""
+
+    @property
+    def content(self) -> list[Json]:
+        """Content blocks of a tool result."""
+        return self.get("content") or []
+
+    @property
+    def structured_content(self) -> Any:
+        """The typed result of a tool, None if there is none."""
+        return self.get("structuredContent")
+
+    @property
+    def is_error(self) -> bool:
+        """True if the tool says that it failed."""
+        return self.get("isError") is True
+
+    @property
+    def contents(self) -> list[Json]:
+        """What resources/read gave."""
+        return self.get("contents") or []
+
+    @property
+    def messages(self) -> list[Json]:
+        """What prompts/get gave."""
+        return self.get("messages") or []
+
+    @property
+    def values(self) -> Any:  # hides dict.values
+        """What completion/complete gave."""
+        return (self.get("completion") or {}).get("values") or []
+
+    @property
+    def text(self) -> str:
+        """All text in it, one block after the other."""
+        blocks = [*self.content, *self.contents]
+        for message in self.messages:
+            content = message.get("content")
+            blocks += content if isinstance(content, list) else [content or {}]
+        parts = (block.get("text", block.get("resource", {})) for block in blocks)
+        return "\n".join(
+            part if isinstance(part, str) else str(part.get("text", ""))
+            for part in parts
+            if isinstance(part, str) or part.get("text")
+        )
+
+    @property
+    def data(self) -> bytes:
+        """Bytes of the first resource content."""
+        first = self.contents[0]
+        if "blob" in first:
+            return binascii.a2b_base64(first["blob"])
+        return str(first.get("text", "")).encode()
+
+
+# ---- 2 Schemas ---------------------------------------------------------------------
+# Pure functions: defaults of forms, checks of results.
+
+
+def _defaults(schema: object) -> Json:
+    """What a form holds before a person touches it (ELI-01)."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return {
+        name: field["default"]
+        for name, field in (properties or {}).items()
+        if isinstance(field, dict) and "default" in field
+    }
+
+
+def _checker(schema: Json) -> Callable[[object], Optional[str]]:
+    """A check of values by an outputSchema; ValueError if it cannot be had (SCH-02)."""
+    dialect = str(schema.get("$schema", ""))
+    if "draft-0" in dialect or "2019-09" in dialect:
+        # What generators write under these names means the same in 2020-12.
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
+    try:
+        check: Callable[[object], Optional[str]] = _rt._compile(schema, "outputSchema")
+    except (TypeError, ValueError) as error:
+        raise ValueError(str(error)) from None
+    return check
+
+
+# ---- 3 Cache -----------------------------------------------------------------------
+# Results stay as the bytes they are: a caller who changes one changes nothing here.
+
+
+class _Cache:
+    """Results by method, parameters and principal, while they are fresh (CCH-03)."""
+
+    def __init__(self, limits: ClientLimits) -> None:
+        self._limits = limits
+        self._kept: dict[tuple[str, bytes, str], tuple[float, bytes]] = {}
+        self._bytes = 0
+        self.dropped: dict[str, int] = {}  # method -> how often it was invalidated
+
+    def get(self, method: str, params: Json, principal: str) -> Optional[Json]:
+        wanted = _rt._encode(params)
+        for key in ((method, wanted, ""), (method, wanted, "private:" + principal)):
+            until, data = self._kept.get(key, (0.0, b""))
+            if until > time.monotonic():
+                result: Json = _rt._decode(data, 1 << 20, 1 << 20)
+                return result
+        return None
+
+    def put(self, method: str, params: Json, principal: str, result: Json) -> None:
+        ttl: Any = result.get("ttlMs")
+        if type(ttl) not in (int, float) or ttl <= 0 or "resultType" not in result:
+            return
+        owner = "" if result.get("cacheScope") == "public" else "private:" + principal
+        key = (method, _rt._encode(params), owner)
+        self._pop(key)
+        self._kept[key] = (time.monotonic() + ttl / 1000, _rt._encode(result))
+        self._bytes += len(self._kept[key][1])
+        while (
+            len(self._kept) > self._limits.cache or self._bytes > self._limits.message
+        ):
+            self._pop(next(iter(self._kept)))
+
+    def _pop(self, key: tuple[str, bytes, str]) -> None:
+        self._bytes -= len(self._kept.pop(key, (0, b""))[1])
+
+    def drop(self, method: str, params: Optional[Json] = None) -> None:
+        """The server said that it has changed."""
+        self.dropped[method] = self.dropped.get(method, 0) + 1
+        wanted = None if params is None else _rt._encode(params)
+        for key in [k for k in self._kept if k[0] == method]:
+            if wanted is None or key[1] == wanted:
+                self._pop(key)
+
+
+_STALE = {  # notification -> methods whose results it makes stale
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": (
+        "resources/list",
+        "resources/templates/list",
+    ),
+    "notifications/resources/updated": ("resources/read",),
+}
+
+
+# ---- 4 Client ----------------------------------------------------------------------
+# What users type. A method of the server is a method here; all of them take the options
+# of _request: timeout=, max_timeout=, progress_callback=, reset_on_progress=, meta=.
+
+_KEPT_ENV = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+_ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
+_MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
+_eras: dict[str, str] = {}  # URL -> "legacy" or "modern", for the life of this process
+
+
+class Client:
+    """A connection to one MCP server: `async with Client(target) as client:`."""
+
+    def __init__(
+        self,
+        target: object,
+        *,
+        mode: str = "auto",
+        client_info: Optional[Json] = None,
+        elicitation_callback: Optional[Callable[..., Any]] = None,
+        url_callback: Optional[Callable[..., Any]] = None,
+        sampling_callback: Optional[Callable[..., Any]] = None,
+        sampling_capabilities: Optional[Json] = None,
+        list_roots_callback: Union[Callable[..., Any], list[Any], None] = None,
+        logging_callback: Optional[Callable[..., Any]] = None,
+        message_handler: Optional[Callable[..., Any]] = None,
+        log_level: Optional[str] = None,
+        extensions: Optional[Json] = None,
+        limits: Optional[ClientLimits] = None,
+        cache: bool = True,
+        check_results: bool = True,
+        restart: bool = False,
+        log: Optional[Callable[[str], None]] = None,
+        headers: Optional[dict[str, str]] = None,
+        auth: Any = None,
+        ca_file: Optional[str] = None,
+        client_cert: Optional[tuple[str, ...]] = None,
+        fingerprint: Optional[str] = None,
+        ssl_context: Any = None,
+        env: Optional[dict[str, str]] = None,
+        inherit_env: bool = False,
+        cwd: Optional[str] = None,
+        stderr: Any = "tail",
+    ) -> None:
+        """Nothing is opened before `async with`.
+
+        mode: "auto" asks the server, "legacy" or "2026-07-28" insists.
+        Callbacks may be def (run on a thread) or async def; they get the params of the
+        question: elicitation_callback answers forms, url_callback consents to a URL.
+        restart: open a broken stream or a dead child again at the next call.
+        A child gets only the harmless part of the environment, and env, unless
+        inherit_env; its stderr is "tail" (kept for error texts), "inherit", "ignore" or
+        a file. A fingerprint (SHA-256) of the certificate replaces its other checks.
+        """
+        if mode not in ("auto", "legacy", *MODERN):
+            raise ValueError(f"mode is auto, legacy or {MODERN[0]}, not {mode!r}")
+        self.limits = limits or ClientLimits()
+        self._mode = mode
+        self._info = client_info or {"name": "tinymcp", "version": _rt.__version__}
+        self._answers: dict[str, Optional[Callable[..., Any]]] = {
+            "elicitation/create": elicitation_callback,
+            "elicitation/create url": url_callback,
+            "sampling/createMessage": sampling_callback,
+            "roots/list": _constant(list_roots_callback),
+        }
+        self._declared = _capabilities(self._answers, sampling_capabilities, extensions)
+        self._logging, self._handler = logging_callback, message_handler
+        self._level = log_level
+        self._cache = _Cache(self.limits) if cache else None
+        self._check, self._restart = check_results, restart
+        self._log = log or _log
+        self._calls = _Calls(self._inbound, self._log, int(self.limits.in_flight))
+        kept = os.environ if inherit_env else _KEPT_ENV
+        options = {
+            "env": {
+                **{n: os.environ[n] for n in kept if n in os.environ},
+                **(env or {}),
+            },
+            "cwd": cwd,
+            "stderr": stderr,
+            "headers": headers,
+            "auth": auth,
+            "ca_file": ca_file,
+            "client_cert": client_cert,
+            "fingerprint": fingerprint,
+            "ssl_context": ssl_context,
+        }
+        self._transport = _transport(
+            target, self._calls, self.limits, self._log, options
+        )
+        self._transport.on_lost = self._lost
+        self._tools: Optional[dict[str, Json]] = None
+        self._checks: dict[str, Callable[[object], Optional[str]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._asked: dict[object, asyncio.Task[Any]] = {}
+        self._streams: dict[int, Subscription] = {}  # listen id -> who reads it
+        self._watching: list[Subscription] = []  # of a legacy server
+        self._restarts: list[float] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self.protocol_version = ""
+        self.server_info: Json = {}
+        self.capabilities: Json = {}
+        self.instructions: Optional[str] = None
+
+    # The connection
+
+    async def __aenter__(self) -> Client:
+        self._lock = asyncio.Lock()
+        try:
+            await self._transport.open()
+            await self._negotiate()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End subscriptions and session, and the server if it is a child."""
+        for subscription in (*self._watching, *self._streams.values()):
+            subscription.finish(None)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
+        self._calls.fail_all(ConnectionLost("the client is closed"))
+
+    @property
+    def modern(self) -> bool:
+        """True if the server speaks 2026-07-28 or later."""
+        return self.protocol_version in MODERN
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _lost(self, error: ConnectionLost) -> None:
+        for subscription in list(self._watching):
+            subscription.broken(error)
+
+    async def _ensure(self) -> None:
+        """Open a lost stream again, if that is wanted (STD-07)."""
+        lost = self._transport.lost
+        if lost is None or not self._restart:
+            return  # without restart the transport refuses
+        async with self._lock:
+            if self._transport.lost is not lost:
+                return
+            now = time.monotonic()
+            self._restarts = [at for at in self._restarts if now - at < 60.0]
+            if len(self._restarts) >= self.limits.retries:
+                raise ConnectionLost(f"the server does not stay alive: {lost}")
+            self._restarts.append(now)
+            await self._reopen()
+            await self._negotiate(self.protocol_version)
+        for subscription in list(self._watching):
+            await subscription.again()
+
+    async def _reopen(self) -> None:
+        await self._transport.close()
+        await self._transport.open()
+
+    async def _renew(self, version: str, session: str) -> None:
+        """A legacy session has ended: begin another one (HTL-04)."""
+        async with self._lock:
+            if getattr(self._transport, "session", "") == session:
+                await self._initialize()
+        for subscription in list(self._watching):
+            await subscription.again()
+
+    # The era (VER-04, VER-05, VER-06)
+
+    async def _negotiate(self, known: str = "") -> None:
+        url = self._transport.target if self._transport.http else ""
+        era = _eras.get(str(url), "legacy" if known in LEGACY else "")
+        if self._mode == "legacy":
+            await self._initialize()
+        elif self._mode == "auto" and era == "legacy":
+            try:
+                await self._initialize()
+            except (MCPError, HttpStatusError):  # what was remembered no longer holds
+                await self._probe()
+        else:
+            await self._probe()
+        if url and len(_eras) < 1024:
+            _eras[str(url)] = "modern" if self.modern else "legacy"
+
+    async def _probe(self, version: str = MODERN[0], last: bool = False) -> None:
+        """server/discover; whatever does not speak for a modern server is legacy."""
+        why: Exception
+        try:
+            self.protocol_version = version
+            limit = self.limits.timeout if last else self.limits.probe
+            result = await self._discover(version, limit)
+            offered = result.get("supportedVersions")
+            if isinstance(offered, list) and version in offered:
+                return self._adopt(version, result, result.get("_meta") or {})
+            why = VersionError(f"the server speaks {offered!r}, not {version}")
+        except HttpStatusError as error:
+            if error.status in (
+                401,
+                403,
+                502,
+                503,
+                504,
+            ):  # no word from the server itself
+                raise
+            why = error
+        except (InvalidReply, RequestTimeout) as error:
+            why = error
+        except ConnectionLost as error:
+            if self._transport.http or self._transport.lost is None:
+                raise
+            why = error
+        except MCPError as error:
+            why = error
+            if error.code in _MODERN_ERRORS:
+                raise
+            if error.code == _rt.UNSUPPORTED_VERSION:
+                again = _common(error, MODERN)
+                if again and not last:
+                    return await self._probe(again, True)
+                if not _common(error, LEGACY):
+                    raise VersionError(f"no common revision: {error}") from error
+        if self._mode != "auto":
+            raise VersionError(f"{self._mode} was asked for, but: {why}") from why
+        await self._fall_back(why, last)
+
+    async def _discover(self, version: str, limit: float) -> Json:
+        call = self._calls.new("server/discover", {"_meta": self._meta(version)})
+        call.limit(limit, limit, False)
+        self._calls.orphan = call
+        try:
+            return await self._transport.request(call)
+        finally:
+            self._calls.orphan = None
+            call.close()
+
+    async def _fall_back(self, why: Exception, last: bool) -> None:
+        self._forget()
+        silent = isinstance(why, RequestTimeout) and not self._transport.http
+        if self._transport.lost is not None:  # it took the probe for a reason to exit
+            await self._reopen()
+        try:
+            await self._initialize(self.limits.probe if silent else None)
+        except RequestTimeout:
+            if not silent:
+                raise
+            await self._reopen()  # it sulks: a new process that has not seen the probe
+            await self._initialize()
+        except MCPError as error:
+            if last or error.code not in (*_MODERN_ERRORS, _rt.UNSUPPORTED_VERSION):
+                raise
+            # Only a modern server says that: it was too slow for the probe.
+            await self._probe(_common(error, MODERN) or MODERN[0], True)
+
+    async def _initialize(self, timeout: Optional[float] = None) -> None:
+        self._forget()
+        if isinstance(self._transport, _HttpTransport):
+            self._transport.version = self._transport.session = ""
+        params = {
+            "protocolVersion": LEGACY[0],
+            "capabilities": self._declared,
+            "clientInfo": self._info,
+        }
+        result = await self._send("initialize", params, timeout=timeout)
+        version = result.get("protocolVersion")
+        if version not in LEGACY:
+            raise VersionError(f"the server chose revision {version!r}")
+        self._adopt(version, result, result)
+        if isinstance(self._transport, _HttpTransport):
+            self._transport.version = version
+        await self._transport.notify(
+            {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        )
+        if isinstance(self._transport, _HttpTransport):
+            await self._transport.listen()
+
+    def _adopt(self, version: str, result: Json, holder: Json) -> None:
+        key = _rt._SERVER_KEY if holder is not result else "serverInfo"
+        info, capabilities = holder.get(key), result.get("capabilities")
+        self.protocol_version = version
+        self.server_info = info if isinstance(info, dict) else {}
+        self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        text = result.get("instructions")
+        self.instructions = text if isinstance(text, str) else None
+
+    # Requests
+
+    def _meta(self, version: str) -> Json:
+        meta: Json = {
+            _rt._VERSION_KEY: version,
+            _rt._CLIENT_KEY: self._info,
+            _rt._CAPABILITIES_KEY: self._declared,
+        }
+        if self._level is not None:
+            meta[_rt._LEVEL_KEY] = self._level
+        return meta
+
+    async def _request(self, method: str, params: Json, **options: Any) -> Result:
+        """Send a request, over again if its legacy session had ended.
+
+        timeout: seconds until an answer; reset_on_progress (on with progress_callback)
+        starts them again at each report. max_timeout: seconds in all, whatever happens.
+        """
+        await self._ensure()
+        session = getattr(self._transport, "session", "")
+        try:
+            return await self._send(method, params, **options)
+        except _SessionLost:
+            await self._renew(self.protocol_version, session)
+            return await self._send(method, params, **options)
+
+    async def _send(
+        self,
+        method: str,
+        params: Json,
+        *,
+        timeout: Optional[float] = None,
+        max_timeout: Optional[float] = None,
+        progress_callback: Optional[Callable[..., Any]] = None,
+        reset_on_progress: Optional[bool] = None,
+        meta: Optional[Json] = None,
+        headers: Optional[list[tuple[str, str]]] = None,
+    ) -> Result:
+        call = self._calls.new(method, params)
+        all_meta = {
+            **(self._meta(self.protocol_version) if self.modern else {}),
+            **(meta or {}),
+        }
+        reset = (
+            progress_callback is not None
+            if reset_on_progress is None
+            else reset_on_progress
+        )
+        if reset or progress_callback is not None:
+            all_meta["progressToken"] = call.id
+        if all_meta:
+            call.message["params"] = {**params, "_meta": all_meta}
+        call.progress = progress_callback
+        call.headers = headers or []
+        longest = self.limits.max_timeout if max_timeout is None else max_timeout
+        call.limit(self.limits.timeout if timeout is None else timeout, longest, reset)
+        try:
+            result = Result(await self._transport.request(call))
+        except (RequestTimeout, asyncio.CancelledError) as error:
+            self._cancel(
+                call, "timed out" if isinstance(error, RequestTimeout) else "given up"
+            )
+            raise
+        finally:
+            call.close()
+        kind = result.get("resultType", "complete")
+        if kind != "complete" and not (kind == "input_required" and method in _ASKING):
+            raise InvalidReply(f"{method}: a result of type {kind!r} (RPC-08)")
+        return result
+
+    def _cancel(self, call: _Call, reason: str) -> None:
+        """Tell the server that nobody waits any more; initialize must not be told."""
+        if call.method != "initialize" and self._transport.cancel(call, reason):
+            params = {"requestId": call.id, "reason": reason}
+            message = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+            self._spawn(self._notify({**message, "params": params}))
+
+    async def _notify(self, message: Json) -> None:
+        with contextlib.suppress(ClientError):
+            await self._transport.notify(message)
+
+    async def _rounds(
+        self,
+        method: str,
+        params: Json,
+        answers: Optional[Json],
+        state: object,
+        by_hand: bool,
+        options: Json,
+    ) -> Result:
+        """A request, again with answers while the server asks (MRT-04, MRT-08)."""
+        for number in range(int(self.limits.rounds) + 1):
+            asked_before = {} if answers is None else {"inputResponses": answers}
+            echoed = {} if state is None else {"requestState": state}
+            result = await self._request(
+                method, {**params, **asked_before, **echoed}, **options
+            )
+            if result.get("resultType") != "input_required" or by_hand:
+                return result
+            asked, state = result.get("inputRequests"), result.get("requestState")
+            answers = None
+            if isinstance(asked, dict):
+                answers = await self._answer_all(asked)
+            elif state is None:
+                raise InvalidReply(
+                    f"{method}: input is required, but none is asked for"
+                )
+            else:
+                await asyncio.sleep(
+                    min(0.05 * 2**number, 2.0)
+                )  # the server has a reason
+        raise InvalidReply(f"{method}: asked more than {self.limits.rounds} times")
+
+    # Answers to the server
+
+    async def _answer_all(self, asked: Json) -> Json:
+        answers = {}
+        for key, question in asked.items():
+            if not isinstance(question, dict) or not isinstance(
+                question.get("method"), str
+            ):
+                raise InvalidReply(f"input request {key!r} is no request")
+            params = question.get("params")
+            params = params if isinstance(params, dict) else {}
+            try:
+                answers[key] = await self._answer(question["method"], params)
+            except MCPError as error:
+                raise InvalidReply(f"input request {key!r}: {error.message}") from error
+        return answers
+
+    async def _answer(self, method: str, params: Json) -> Json:
+        """The result for one question of the server, in either era."""
+        if method == "ping":
+            return {}
+        by_url = method == "elicitation/create" and params.get("mode") == "url"
+        callback = self._answers.get(method + " url" if by_url else method)
+        if callback is None:
+            text = f"This client does not offer {method}{' by URL' if by_url else ''}"
+            raise MCPError(_rt.METHOD_NOT_FOUND, text)
+        with self._calls.paused():
+            value = await _run(callback, params)
+        if method == "roots/list":
+            roots = value.get("roots", []) if isinstance(value, dict) else value
+            return {
+                "roots": [r if isinstance(r, dict) else {"uri": str(r)} for r in roots]
+            }
+        if method == "sampling/createMessage":
+            if isinstance(value, dict):
+                return {"role": "assistant", "model": "unknown", **value}
+            block = {"type": "text", "text": str(value)}
+            return {"role": "assistant", "model": "unknown", "content": block}
+        return _elicited(value, params)
+
+    async def _respond(self, message: Json) -> None:
+        """Answer a request of a legacy server."""
+        reply: Json = {"jsonrpc": "2.0", "id": message["id"]}
+        try:
+            reply["result"] = await self._answer(
+                message["method"], message.get("params") or {}
+            )
+        except MCPError as error:
+            reply["error"] = {"code": error.code, "message": error.message}
+        except Exception as error:  # of a callback; the server learns no more than this
+            self._log(f"the callback for {message['method']} failed: {error!r}")
+            text = "The client could not answer"
+            reply["error"] = {"code": _rt.INTERNAL_ERROR, "message": text}
+        await self._notify(reply)
+
+    # What the server says by itself
+
+    def _inbound(self, message: Json) -> None:
+        method, params = message["method"], message.get("params") or {}
+        if "id" in message:
+            return self._question(message)
+        if method == "notifications/progress":
+            self._progress(params)
+        elif method == "notifications/message":
+            self._tell(self._logging, params)
+        elif method == "notifications/cancelled":
+            task = self._asked.pop(_hashable(params.get("requestId")), None)
+            if task is not None:
+                task.cancel()
+        else:
+            self._changed(method, params)
+        self._tell(self._handler, message)
+
+    def _question(self, message: Json) -> None:
+        if self.modern:  # STD-04: a modern client writes no responses
+            self._log(f"ignored a request of a modern server: {message['method']}")
+        elif len(self._asked) >= self.limits.asking:
+            error = {
+                "code": _rt.INTERNAL_ERROR,
+                "message": "Too many questions at a time",
+            }
+            reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+            self._spawn(self._notify(reply))
+        else:
+            id = message["id"]
+            self._asked[id] = task = self._spawn(self._respond(message))
+            task.add_done_callback(lambda done: self._asked.pop(id, None))
+
+    def _progress(self, params: Json) -> None:
+        token = params.get("progressToken")
+        call = self._calls.pending.get(token) if type(token) is int else None
+        if call is not None and not call.future.done():
+            call.touched = self._calls.clock()
+            values = (
+                params.get("progress"),
+                params.get("total"),
+                params.get("message"),
+            )
+            self._tell(call.progress, *values)
+
+    def _changed(self, method: str, params: Json) -> None:
+        uri = params.get("uri")
+        for stale in _STALE.get(method, ()):
+            if self._cache is not None:
+                self._cache.drop(stale, None if uri is None else {"uri": uri})
+        id = (params.get("_meta") or {}).get(_rt._SUBSCRIPTION_KEY)
+        if method == "notifications/subscriptions/acknowledged" or id is not None:
+            stream = self._streams.get(id) if type(id) is int else None
+            if stream is not None:
+                stream.received(method, params)
+        elif method in _STALE:
+            for subscription in self._watching:
+                subscription.received(method, params)
+
+    def _tell(self, callback: Optional[Callable[..., Any]], *values: object) -> None:
+        """Call a callback that answers nothing; what it raises stays here."""
+        if callback is None:
+            return
+        try:
+            value = callback(*values)
+            if hasattr(value, "__await__"):
+                self._spawn(_swallow(value, self._log))
+        except Exception as error:
+            self._log(f"a callback failed: {error!r}")
+
+    # Lists and reads
+
+    async def _cached(
+        self, method: str, params: Json, refresh: bool, options: Json
+    ) -> Result:
+        principal = getattr(self._transport, "principal", "")
+        cache = None if "meta" in options else self._cache
+        if cache is not None and not refresh:
+            kept = cache.get(method, params, principal)
+            if kept is not None:
+                return Result(kept)
+        before = cache.dropped.get(method) if cache is not None else None
+        result = await self._request(method, params, **options)
+        if cache is not None and cache.dropped.get(method) == before:
+            cache.put(method, params, getattr(self._transport, "principal", ""), result)
+        return result
+
+    async def _list(
+        self, capability: str, method: str, key: str, refresh: bool, options: Json
+    ) -> list[Json]:
+        """All pages. A server without the capability has none of these (LIF-07)."""
+        items: list[Json] = []
+        cursor: Optional[str] = None
+        seen: set[str] = set()
+        if capability not in self.capabilities:
+            return items
+        for _ in range(int(self.limits.pages)):
+            params = {} if cursor is None else {"cursor": cursor}  # "" is one (PAG-03)
+            page = await self._cached(method, params, refresh, options)
+            part, cursor = page.get(key), page.get("nextCursor")
+            if not isinstance(part, list) or not all(isinstance(i, dict) for i in part):
+                raise InvalidReply(f"{method}: no list of {key}")
+            items += part
+            if cursor is None:
+                return items
+            if not isinstance(cursor, str) or cursor in seen:
+                raise InvalidReply(f"{method}: the pages do not end")
+            seen.add(cursor)
+        raise InvalidReply(f"{method}: more than {self.limits.pages} pages")
+
+    async def list_tools(self, *, refresh: bool = False, **options: Any) -> list[Json]:
+        """All tools; over HTTP less those with an unusable x-mcp-header (HTM-15)."""
+        tools = await self._list("tools", "tools/list", "tools", refresh, options)
+        usable: dict[str, Json] = {}
+        for tool in tools:
+            try:
+                if self._transport.http and self.modern:
+                    _header_paths(tool.get("inputSchema"))
+                usable[str(tool.get("name"))] = tool
+            except ValueError as error:
+                self._log(f"left out tool {tool.get('name')!r}: {error}")
+        self._tools, self._checks = usable, {}
+        return list(usable.values())
+
+    async def list_resources(
+        self, *, refresh: bool = False, **options: Any
+    ) -> list[Json]:
+        """All resources."""
+        return await self._list(
+            "resources", "resources/list", "resources", refresh, options
+        )
+
+    async def list_resource_templates(
+        self, *, refresh: bool = False, **options: Any
+    ) -> list[Json]:
+        """All resource templates."""
+        method, key = "resources/templates/list", "resourceTemplates"
+        try:
+            return await self._list("resources", method, key, refresh, options)
+        except MCPError as error:
+            if error.code != _rt.METHOD_NOT_FOUND:
+                raise
+            return []  # resources alone are common
+
+    async def list_prompts(
+        self, *, refresh: bool = False, **options: Any
+    ) -> list[Json]:
+        """All prompts."""
+        return await self._list("prompts", "prompts/list", "prompts", refresh, options)
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        refresh: bool = False,
+        input_responses: Optional[Json] = None,
+        request_state: Optional[str] = None,
+        allow_input_required: bool = False,
+        **options: Any,
+    ) -> Result:
+        """Read a resource: .contents, or .text, or .data."""
+        resumed = input_responses is not None or request_state is not None
+        if not resumed and not allow_input_required:
+            result = await self._cached(
+                "resources/read", {"uri": uri}, refresh, options
+            )
+            if result.get("resultType") != "input_required":
+                return result
+            request_state = result.get("requestState")
+            input_responses = await self._answer_all(result.get("inputRequests") or {})
+        return await self._rounds(
+            "resources/read",
+            {"uri": uri},
+            input_responses,
+            request_state,
+            allow_input_required,
+            options,
+        )
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Optional[dict[str, str]] = None,
+        *,
+        input_responses: Optional[Json] = None,
+        request_state: Optional[str] = None,
+        allow_input_required: bool = False,
+        **options: Any,
+    ) -> Result:
+        """Get a prompt: .messages, or .text."""
+        params: Json = {"name": name}
+        if arguments is not None:
+            params["arguments"] = arguments
+        by_hand = allow_input_required
+        return await self._rounds(
+            "prompts/get", params, input_responses, request_state, by_hand, options
+        )
+
+    async def complete(
+        self,
+        ref: Json,
+        argument: Json,
+        context_arguments: Optional[dict[str, str]] = None,
+        **options: Any,
+    ) -> Result:
+        """Completions of an argument of a prompt or resource template: .values."""
+        params: Json = {"ref": ref, "argument": argument}
+        if context_arguments is not None:
+            params["context"] = {"arguments": context_arguments}
+        return await self._request("completion/complete", params, **options)
+
+    # Tools
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Optional[Json] = None,
+        *,
+        input_responses: Optional[Json] = None,
+        request_state: Optional[str] = None,
+        allow_input_required: bool = False,
+        **options: Any,
+    ) -> Result:
+        """Call a tool: .text, .structured_content, .content, .is_error.
+
+        Questions go to the callbacks; with allow_input_required they are returned, and
+        input_responses and request_state carry on from there.
+        """
+        params = {"name": name, "arguments": arguments or {}}
+        mirrored = self._transport.http and self.modern
+        if mirrored and self._tools is None:
+            await self._learn()
+        for attempt in (1, 2):
+            if mirrored:
+                options["headers"] = self._mirrored(name, params["arguments"])
+            try:
+                result = await self._rounds(
+                    "tools/call",
+                    params,
+                    input_responses,
+                    request_state,
+                    allow_input_required,
+                    options,
+                )
+                break
+            except MCPError as error:
+                if error.code != _rt.HEADER_MISMATCH or not mirrored or attempt == 2:
+                    raise
+                await self._learn()  # the tool may have other header parameters now
+        if self._check and result.get("resultType") != "input_required":
+            await self._check_result(name, result)
+        return result
+
+    async def _learn(self) -> None:
+        try:
+            await self.list_tools(refresh=True)
+        except MCPError:  # then the tools are called without knowing them
+            self._tools = self._tools or {}
+
+    def _mirrored(self, name: str, arguments: object) -> list[tuple[str, str]]:
+        tool = (self._tools or {}).get(name, {})
+        return _header_params(_header_paths(tool.get("inputSchema")), arguments)
+
+    async def _check_result(self, name: str, result: Result) -> None:
+        """Hold a structured result against the tool's outputSchema (TOL-08)."""
+        if result.is_error:
+            return
+        if self._tools is None and "structuredContent" in result:
+            await self._learn()
+        schema = (self._tools or {}).get(name, {}).get("outputSchema")
+        if not isinstance(schema, dict):
+            return
+        if "structuredContent" not in result:
+            raise InvalidReply(f"{name}: no structuredContent, but an outputSchema")
+        if name not in self._checks:
+            try:
+                self._checks[name] = _checker(schema)
+            except ValueError as error:
+                raise InvalidReply(
+                    f"{name}: its outputSchema is unusable: {error}"
+                ) from error
+        problem = self._checks[name](result["structuredContent"])
+        if problem is not None:
+            raise InvalidReply(f"{name}: not what its outputSchema says: {problem}")
+
+    # The rest
+
+    async def ping(self, **options: Any) -> float:
+        """Seconds that a round trip takes; a modern server is asked server/discover."""
+        start = time.perf_counter()
+        await self._request("server/discover" if self.modern else "ping", {}, **options)
+        return time.perf_counter() - start
+
+    async def set_logging_level(self, level: str) -> None:
+        """Log messages from this level on go to logging_callback."""
+        self._level = level
+        if not self.modern:
+            if "logging" not in self.capabilities:
+                raise ClientError("the server does not offer logging")
+            await self._request("logging/setLevel", {"level": level})
+
+    def subscribe(
+        self,
+        *uris: str,
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+    ) -> Subscription:
+        """Changes of resources and lists: `async with ... as changes: async for`."""
+        return Subscription(self, uris, tools, prompts, resources)
+
+
+def _transport(target: object, *others: Any) -> Transport:
+    """The transport for a target."""
+    calls, limits, log, options = others
+    if hasattr(target, "serve") and hasattr(target, "run"):
+        return _Stream(target, calls, limits, log)
+    if isinstance(target, (list, tuple)):
+        return _Child([os.fspath(word) for word in target], calls, limits, log, options)
+    text = os.fspath(target)  # type: ignore[call-overload]
+    if text.lower().startswith(("http://", "https://")):
+        return _HttpTransport(_Url(text), calls, limits, log, options)
+    if text.startswith("unix:"):
+        return _Stream(text[5:], calls, limits, log)
+    import stat
+
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.stat(text).st_mode):
+            return _Stream(text, calls, limits, log)
+    import shlex
+
+    return _Child(shlex.split(text), calls, limits, log, options)
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("tinymcp.client").warning("%s", text)
+
+
+def _constant(roots: Any) -> Optional[Callable[..., Any]]:
+    return roots if roots is None or callable(roots) else lambda params: roots
+
+
+def _capabilities(
+    answers: Json, sampling: Optional[Json], extensions: Optional[Json]
+) -> Json:
+    """What the callbacks amount to."""
+    declared: Json = {}
+    modes = {"form": "elicitation/create", "url": "elicitation/create url"}
+    offered: Json = {
+        mode: {} for mode, key in modes.items() if answers[key] is not None
+    }
+    if offered:
+        declared["elicitation"] = offered
+    if answers["sampling/createMessage"] is not None:
+        declared["sampling"] = sampling or {}
+    if answers["roots/list"] is not None:
+        declared["roots"] = {}
+    if extensions:
+        declared["extensions"] = extensions
+    return declared
+
+
+def _common(error: MCPError, ours: tuple[str, ...]) -> str:
+    """The first of our revisions that the data of a -32022 names."""
+    offered = error.data.get("supported") if isinstance(error.data, dict) else None
+    return next((v for v in ours if isinstance(offered, list) and v in offered), "")
+
+
+def _elicited(value: Any, params: Json) -> Json:
+    """An ElicitResult from what a callback gave: it, an action or content (ELI-02)."""
+    if value is None or isinstance(value, (str, bool)):
+        actions = {True: "accept", False: "decline", None: "cancel"}
+        value = {"action": value if isinstance(value, str) else actions[value]}
+    if "action" not in value:
+        value = {"action": "accept", "content": value}
+    if value["action"] == "accept" and params.get("mode") != "url":
+        filled = {
+            **_defaults(params.get("requestedSchema")),
+            **(value.get("content") or {}),
+        }
+        return {**value, "content": filled}
+    return dict(value)
+
+
+def _hashable(id: object) -> object:
+    return id if isinstance(id, (str, int)) else None
+
+
+async def _swallow(work: Any, log: Callable[[str], None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        log(f"a callback failed: {error!r}")
+
+
+async def _run(callback: Callable[..., Any], params: Json) -> Any:
+    """An async callback here, a plain one on a thread of its own, where it may wait."""
+    import inspect
+    import threading
+
+    if inspect.iscoroutinefunction(callback):
+        return await callback(params)
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: Optional[BaseException]) -> None:
+        if not future.done():
+            future.set_exception(error) if error else future.set_result(value)
+
+    def work() -> None:
+        value, problem = None, None
+        try:
+            value = callback(params)
+        except BaseException as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, value, problem)
+
+    threading.Thread(target=work, daemon=True, name="tinymcp-callback").start()
+    value = await future
+    return await value if hasattr(value, "__await__") else value
+
+
+# ---- 5 Subscriptions ---------------------------------------------------------------
+# One iterator for both eras. After a break it re-listens and reports every watched
+# resource once: what happened in between is unknown (SUB-05).
+
+
+class Change:
+    """The server says that something is different now."""
+
+    __slots__ = ("kind", "method", "params", "uri")
+
+    def __init__(self, method: str, params: Json) -> None:
+        self.method = method
+        self.params = params
+        self.uri: Optional[str] = params.get("uri")
+        # "updated", "tools", "prompts" or "resources"
+        self.kind = "updated" if self.uri is not None else method.split("/")[1]
+
+    def __repr__(self) -> str:
+        return f"Change({self.kind!r}, {self.uri!r})"
+
+
+class Subscription:
+    """Changes of one server as an async iterator; the same change waits only once."""
+
+    def __init__(
+        self,
+        client: Client,
+        uris: tuple[str, ...],
+        tools: bool,
+        prompts: bool,
+        resources: bool,
+    ) -> None:
+        self.uris = uris
+        self.honored: Json = {}  # what the server agreed to
+        wanted = {"tools": tools, "prompts": prompts, "resources": resources}
+        self._wanted = {
+            f"notifications/{k}/list_changed" for k, on in wanted.items() if on
+        }
+        self._filter: Json = {f"{k}ListChanged": True for k, on in wanted.items() if on}
+        if uris:
+            self._filter["resourceSubscriptions"] = list(uris)
+        self._client = client
+        self._waiting: dict[tuple[str, Optional[str]], Change] = {}
+        self._task: Optional[asyncio.Task[Any]] = None
+        self._call: Optional[_Call] = None  # the listen request that is open
+        self._started = False
+        self._ended = False
+        self._error: Optional[Exception] = None
+
+    async def __aenter__(self) -> Subscription:
+        self._started = True
+        self._wake, self._ready = asyncio.Event(), asyncio.Event()
+        client = self._client
+        if client.modern:
+            self._task = client._spawn(self._listen())
+            await self._ready.wait()
+            if self._error is not None:
+                raise self._error
+        else:
+            client._watching.append(self)
+            try:
+                await self.again(first=True)
+            except BaseException:
+                client._watching.remove(self)
+                raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.finish(None)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        elif self in self._client._watching:
+            self._client._watching.remove(self)
+            others = {uri for s in self._client._watching for uri in s.uris}
+            for uri in self.uris if self._client._transport.lost is None else ():
+                if uri not in others:
+                    with contextlib.suppress(ClientError, MCPError):
+                        await self._client._request(
+                            "resources/unsubscribe", {"uri": uri}
+                        )
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Change:
+        if not self._started:
+            await self.__aenter__()
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._waiting.pop(next(iter(self._waiting)))
+
+    # What the client tells it
+
+    def received(self, method: str, params: Json) -> None:
+        """A notification that may be for this subscription."""
+        uri = params.get("uri")
+        if method == "notifications/subscriptions/acknowledged":
+            self.honored = params.get("notifications") or {}
+            for name in self._filter.keys() - self.honored.keys():
+                self._client._log(f"the server does not report {name}")
+            if self._ready.is_set():
+                self._missed()
+            self._ready.set()
+            if self._call is not None:
+                self._call.endless()
+        elif method in self._wanted or (isinstance(uri, str) and self._covers(uri)):
+            self._put(Change(method, params))
+
+    def _covers(self, uri: str) -> bool:
+        return any(u == uri or uri.startswith(u.rstrip("/") + "/") for u in self.uris)
+
+    def _put(self, change: Change) -> None:
+        if len(self._waiting) >= self._client.limits.changes:
+            self.finish(ClientError("too many changes wait to be read"))
+            return
+        self._waiting[change.method, change.uri] = change
+        self._wake.set()
+
+    def finish(self, error: Optional[Exception]) -> None:
+        """The last change has come."""
+        if self._started and not self._ended:
+            self._ended, self._error = True, error
+            self._ready.set()
+            self._wake.set()
+
+    def broken(self, error: ConnectionLost) -> None:
+        """The stream of a legacy server broke; a restart subscribes again."""
+        if not self._client._restart:
+            self.finish(error)
+        elif self._task is None or self._task.done():
+            self._client._spawn(self._mend())
+
+    async def _mend(self) -> None:
+        try:
+            await self._client._ensure()
+        except (ClientError, MCPError) as error:
+            self.finish(error)
+
+    async def again(self, first: bool = False) -> None:
+        """Subscribe with a legacy server, at the start and after a break."""
+        if self.uris and not (self._client.capabilities.get("resources") or {}).get(
+            "subscribe"
+        ):
+            raise ClientError("the server does not offer subscriptions to resources")
+        for uri in self.uris:
+            await self._client._send("resources/subscribe", {"uri": uri})
+        if not first:
+            self._missed()
+
+    def _missed(self) -> None:
+        """Anything may have changed while nobody listened."""
+        for uri in self.uris:
+            self._put(Change("notifications/resources/updated", {"uri": uri}))
+        for method in self._wanted:
+            self._put(Change(method, {}))
+
+    # subscriptions/listen
+
+    async def _listen(self) -> None:
+        client, failures = self._client, 0
+        while True:
+            try:
+                await client._ensure()
+                await self._stream()
+                return self.finish(None)  # the server ended it in good order
+            except MCPError as error:
+                return self.finish(error)
+            except ClientError as error:
+                failures = 1 if self._ready.is_set() and not failures else failures + 1
+                streamless = client._transport.lost is not None and not client._restart
+                early = not self._ready.is_set()
+                if streamless or early or failures > client.limits.retries:
+                    return self.finish(error)
+            pause = 2 ** (failures - 1) * (0.5 + os.urandom(1)[0] / 256)
+            await asyncio.sleep(min(pause, 30.0))
+
+    async def _stream(self) -> None:
+        """One listen request, from its acknowledgment to its end."""
+        client = self._client
+        params = {
+            "_meta": client._meta(client.protocol_version),
+            "notifications": self._filter,
+        }
+        self._call = call = client._calls.new("subscriptions/listen", params)
+        call.limit(client.limits.timeout, client.limits.timeout, False)
+        client._streams[call.id] = self
+        try:
+            await client._transport.request(call)
+        except (RequestTimeout, asyncio.CancelledError):
+            client._cancel(call, "unsubscribed")
+            raise
+        finally:
+            client._streams.pop(call.id, None)
+            call.close()
+
+
+# ---- 6 SyncClient ------------------------------------------------------------------
+
+
+class SyncClient:
+    """The methods of Client without async: `with SyncClient(target) as client:`.
+
+    An event loop runs on a thread of its own; callbacks are called on other threads.
+    """
+
+    def __init__(self, target: object, **options: Any) -> None:
+        self._client = Client(target, **options)
+
+    def __enter__(self) -> SyncClient:
+        import threading
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, daemon=True, name="tinymcp-client"
+        )
+        self._thread.start()
+        try:
+            self._wait(self._client.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._wait(self._client.close())
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Any) -> Any:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C: the server is told, too
+            future.cancel()
+            raise
+
+    def subscribe(self, *uris: str, **kinds: bool) -> Iterator[Change]:
+        """Changes as they come."""
+        subscription = self._client.subscribe(*uris, **kinds)
+        self._wait(subscription.__aenter__())
+        try:
+            while True:
+                yield self._wait(subscription.__anext__())
+        except StopAsyncIteration:
+            return
+        finally:
+            self._wait(subscription.__aexit__())
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other method or property of Client."""
+        value = getattr(self._client, name)
+        if name.startswith("_") or not callable(value):
+            return value
+        return lambda *args, **options: self._wait(value(*args, **options))
