@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from tinymcp.client import Client, ClientError, MCPError
+from tinymcp.client import Client, ClientError, ClientLimits, MCPError
 from tinymcp.oauth import OAuth, id_jag
 from tinymcp.transports import _Http, _Url
 
@@ -104,8 +104,7 @@ SCENARIOS = {
 
 async def visit(url):
     """What a browser does with an authorization URL: come back with a redirect."""
-    options = {"ca_file": None}
-    http = _Http(_Url(url), Client("http://localhost").limits, options)
+    http = _Http(_Url(url), ClientLimits(), {})
     status, headers, _ = await http.fetch("GET", url, {})
     if "location" not in headers:
         raise ClientError(f"the authorization server answered {status}")
@@ -150,7 +149,10 @@ async def run(scenario, url):
         steps, auth = calls_test_tool, authorization(scenario)
     else:
         steps, auth = SCENARIOS[scenario], None
-    async with Client(url, auth=auth, elicitation_callback=elicit) as client:
+    # All scenarios run at once: silence is no sign of an era on a busy machine.
+    limits = ClientLimits(probe=45.0)
+    options = {"auth": auth, "elicitation_callback": elicit, "limits": limits}
+    async with Client(url, **options) as client:
         await steps(client)
 
 
