@@ -123,7 +123,7 @@ class Limits:
     body_timeout = 30.0  # seconds for a body
     idle_timeout = 120.0  # seconds a kept connection may stay silent
     write_timeout = 30.0  # seconds a peer may take no bytes before it is dropped
-    queue = 16 << 20  # bytes waiting to be written to one byte stream
+    queue = 32 << 20  # bytes waiting to be written: 200 echoes of 50 KB, twice each
     stream_queue = 1 << 20  # bytes waiting on one SSE stream; above it flags wait
     replay_session = 64 << 10  # bytes kept for Last-Event-ID, one legacy session
     replay = 4 << 20  # bytes kept for Last-Event-ID, all sessions
@@ -212,10 +212,10 @@ class ToolError(Exception):
 # into infinity. What goes out is one line of valid UTF-8, always.
 
 _LARGEST = sys.float_info.max
-_ZEROS = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _RUN = b"0" * 19  # the longest run of digits that is sure to fit 64 bits has 18
 _BRACKETS = bytes.maketrans(b"[{]}", b"(())")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+_NO_BRACKETS = bytes(range(256)).translate(None, b"[{]}")
 
 
 class _NotFinite(MCPError):
@@ -246,27 +246,22 @@ _ENCODER = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
 )
 _C: Any = json.encoder
-_write: Any = _ENCODER.iterencode
-if _C.c_make_encoder:
-    _flat = (None, ":", ",", False, False, False)
-    _write = _C.c_make_encoder(None, _ENCODER.default, _C.encode_basestring, *_flat)
-_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
+_make: Any = _C.c_make_encoder or (lambda *_: _ENCODER.iterencode)
+_flat = (None, ":", ",", False, False, False)  # indent, separators, switches
+_write = _make(None, _ENCODER.default, _C.encode_basestring, *_flat)
 
 
 def _check_bounds(data: bytes | bytearray, depth: int, digits: int) -> None:
     """The quick tests of _decode made exact: what is in strings does not count."""
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     bare = b"".join(bare.split(b'"')[::2])
+    level = 0
+    for byte in bare.translate(_BRACKETS, _NO_BRACKETS):
+        level += 1 if byte == 0x28 else -1
+        if level > depth:
+            raise MCPError(PARSE_ERROR, f"Parse error: over {depth} levels of nesting")
     if re.search(rb"(?<![0-9])[0-9]{%d}" % (digits + 1), bare):
         raise MCPError(PARSE_ERROR, f"Parse error: over {digits} digits in a row")
-    bare = bare.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):
-        bare = bare.replace(b"()", b"")
-        if not bare:
-            return
-    if bare:
-        reason = f"Parse error: over {depth} levels, or brackets that do not match"
-        raise MCPError(PARSE_ERROR, reason)
 
 
 def _decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
@@ -307,12 +302,12 @@ def _encode(value: Any) -> bytes:
 
 
 def _unwritable(value: Any, error: Exception) -> str:
-    try:
-        for match in _CONSTANT.finditer(json.dumps(value, ensure_ascii=False)):
-            if match[1]:
-                return f"{match[1]} is not JSON"
-    except (RecursionError, ValueError):
+    if isinstance(error, RecursionError):
         return "nested too deeply, or contains itself"
+    with contextlib.suppress(RecursionError, ValueError):
+        bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", json.dumps(value, ensure_ascii=False))
+        match = re.search("-?Infinity|NaN", bare)
+        return f"{match[0]} is not JSON" if match else str(error)
     return str(error)
 
 
@@ -5006,15 +5001,13 @@ _CHUNK_EXCESS = 16384  # bytes of chunk framing beyond what small chunks need (a
 _KEPT_HEAD = 1024  # bytes of a head that is worth keeping
 _KEPT_HEADS = 16  # heads kept for one set of limits, 2 kB each
 
-_TCHARS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_END = r"(?=\r\n|\Z)"
-_REQUEST_LINE = re.compile(rf"({_TCHARS}) ([!-\"$-~]+) HTTP/([0-9])\.([0-9]){_END}")
-_FIELD = re.compile(rf"\r\n({_TCHARS}):([\t -~\x80-\xff]*){_END}")
-_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]+)(.*)")
-_GARBAGE = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{0,5}))?")
-_NOT_ACCEPTED = re.compile(r";[ \t]*q=0(?:\.0*)?[ \t]*(?:;|$)")
+# No regular expressions: to build them would cost a stdio server at every start.
+_TCHARS = (
+    b"!#$%&'*+-.^_`|~0123456789"
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+_HEX = b"0123456789ABCDEFabcdef"
+_TEXT_BYTES = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
 
 
 class _HttpError(Exception):
@@ -5065,18 +5058,19 @@ class _Head:
         return twin
 
 
-def _header_fields(
-    text: str, at: int, most: int
-) -> tuple[dict[str, str], frozenset[str]]:
-    """The fields in text[at:], each after its CRLF, and the names that repeat."""
-    lines = text.count("\r\n", at)
-    if lines > most:
-        raise _HttpError(431, f"More than {most} header lines")
-    pairs = _FIELD.findall(text, at)
-    if len(pairs) != lines:  # else each match began at a CRLF and ended at the next
-        raise _HttpError(400, "Malformed header line")
-    headers = {name.lower(): value.strip(" \t") for name, value in pairs}
-    if len(headers) == lines:
+def _clean(block: bytes | bytearray) -> bool:
+    """Whether there are no control bytes but CR LF, always as a pair."""
+    return block.translate(None, _TEXT_BYTES) == b"\r\n" * block.count(b"\r\n")
+
+
+def _header_fields(lines: list[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """The fields, and the names that come more than once. Names are not checked."""
+    try:
+        pairs = [line.split(":", 1) for line in lines]
+        headers = {name.lower(): value.strip(" \t") for name, value in pairs}
+    except ValueError:
+        raise _HttpError(400, "Header line without a colon") from None
+    if len(headers) == len(lines):
         return headers, frozenset()
     headers.clear()
     repeated = set()
@@ -5095,23 +5089,32 @@ def _listed(value: str) -> list[str]:
 
 def _parse_head(block: bytes, most: int, target_bytes: int) -> _Head:
     """A head without its last two line ends (RFC 9112 sections 2 to 6)."""
-    text = block.decode("latin-1")
-    match = _REQUEST_LINE.match(text)
-    if not match:
-        raise _HttpError(400, "Malformed request line")
+    line, *lines = block.decode("latin-1").split("\r\n")
+    if not _clean(block):
+        raise _HttpError(400, "Control character in a head")
+    if len(lines) > most:
+        raise _HttpError(431, f"More than {most} header lines")
     head = _Head()
-    head.method, target, major, minor = match.groups()
-    if major != "1":
-        raise _HttpError(505, "HTTP/1.1 is spoken here")
+    try:
+        head.method, target, version = line.split(" ")
+    except ValueError:
+        raise _HttpError(400, "Malformed request line") from None
+    minor = _minor_version(version)
     if len(target) > target_bytes:
         raise _HttpError(414, f"Request target over {target_bytes} bytes")
-    headers, repeated = _header_fields(text, match.end(), most)
+    headers, repeated = _header_fields(lines)
+    # All names in one go; a folded line or a space before the colon shows up here.
+    names = "".join((head.method, *headers)).encode("latin-1")
+    if names.translate(None, _TCHARS) or not head.method or "" in headers:
+        raise _HttpError(400, "Malformed method or header name")
     head.target, head.headers, head.repeated = target, headers, repeated
     head.version = "1.0" if minor == "0" else "1.1"
     if "host" in repeated or ("host" not in headers and minor != "0"):
         raise _HttpError(400, "Exactly one Host is needed")
-    if target[0] != "/" and not (target == "*" and head.method == "OPTIONS"):
-        absolute = _ABSOLUTE.fullmatch(target)
+    if not (target.isascii() and target.isprintable()) or "#" in target:
+        raise _HttpError(400, "Malformed request target")
+    if not target.startswith("/") and (target, head.method) != ("*", "OPTIONS"):
+        absolute = re.fullmatch(r"(?i:https?)://([^/?]+)(.*)", target)
         if not absolute:
             raise _HttpError(400, "Malformed request target")
         headers["host"], target = absolute.groups()  # RFC 9112 3.2.2: Host is ignored
@@ -5129,6 +5132,16 @@ def _parse_head(block: bytes, most: int, target_bytes: int) -> _Head:
             raise _HttpError(417, "Only 100-continue can be expected")
         head.expects_continue = head.chunked or head.length is not None
     return head
+
+
+def _minor_version(version: str) -> str:
+    if version in ("HTTP/1.1", "HTTP/1.0"):
+        return version[-1]
+    if not re.fullmatch("HTTP/[0-9][.][0-9]", version):
+        raise _HttpError(400, "Malformed request line")
+    if version[5] != "1":
+        raise _HttpError(505, "HTTP/1.1 is spoken here")
+    return version[-1]
 
 
 def _framing(headers: dict[str, str], minor: str) -> tuple[int | None, bool]:
@@ -5150,6 +5163,15 @@ def _framing(headers: dict[str, str], minor: str) -> tuple[int | None, bool]:
         raise _HttpError(400, "Malformed Content-Length")
     # int() of a thousand digits is slow, and an error from Python 3.11 on.
     return int(length[:18]) if len(length) <= 18 else 1 << 62, False
+
+
+def _chunk_size(line: bytes) -> int:
+    digits, extension, rest = line.partition(b";")
+    if extension:  # parsed and ignored
+        digits = digits.rstrip(b" \t")
+    if digits.translate(None, _HEX) or not 0 < len(digits) < 16 or not _clean(rest):
+        raise _HttpError(400, "Malformed chunk size")
+    return int(digits, 16)
 
 
 # (bytes up to the length, the length, bytes after it, head), for each set of limits.
@@ -5264,7 +5286,7 @@ class _HttpReader:
             raise _HttpError(431, f"Request head over {head_bytes} bytes")
         if end < 0:
             # TLS on the plain port, or a client with bare LF, would wait for ever.
-            if _GARBAGE.search(buffer, at + self._seen):
+            if not _clean(buffer[at:stop].rstrip(b"\r")):
                 raise _HttpError(400, "Control character in a head")
             self._seen = max(0, stop - at - 3)
             return None
@@ -5298,7 +5320,9 @@ class _HttpReader:
         self._head = None
         if at or isinstance(buffer, bytes):
             body = buffer[at:stop]
-            self._advance(stop)
+            self._at = stop
+            if stop == len(buffer):
+                self._buffer, self._at = b"", 0  # an idle connection holds nothing
         else:  # it came in pieces: handed over, not copied
             self._buffer = bytes(memoryview(buffer)[stop:])
             del buffer[stop:]
@@ -5330,10 +5354,7 @@ class _HttpReader:
                 if len(buffer) - at > _CHUNK_LINE:
                     raise _HttpError(400, "Chunk size line too long")
                 break
-            match = _CHUNK_SIZE.fullmatch(buffer, at, end)
-            if not match:
-                raise _HttpError(400, "Malformed chunk size")
-            size = int(match[1], 16)
+            size = _chunk_size(bytes(buffer[at:end]))
             if not size:
                 stop = self._trailer(end + 2)
                 if not stop:
@@ -5363,8 +5384,8 @@ class _HttpReader:
             raise _HttpError(431, f"Trailer section over {head_bytes} bytes")
         if end < 0:
             return 0
-        text = "\r\n" + buffer[at:end].decode("latin-1")
-        _header_fields(text, 0, self._limits[1])  # checked, then ignored
+        # Checked as if it were a head, then ignored.
+        _parse_head(b"A / HTTP/1.0\r\n" + buffer[at:end], self._limits[1], 1)
         return end + 4
 
 
@@ -5433,8 +5454,9 @@ def _accepts(header: str | None) -> tuple[bool, bool]:
         return True, True
     taken: dict[str, bool] = {}
     for part in header.lower().split(","):
-        media, _, parameters = part.partition(";")
-        taken[media.strip()] = not _NOT_ACCEPTED.search(";" + parameters)
+        media, *parameters = [item.strip() for item in part.split(";")]
+        refused = [q for q in parameters if q[:3] == "q=0" and not q[3:].strip(".0")]
+        taken[media] = not refused
     every = taken.get("*/*", taken.get("*", False))
     return (
         taken.get("application/json", taken.get("application/*", every)),
@@ -5464,7 +5486,8 @@ def _host_name(host: str) -> tuple[str, int | None] | None:
 
     An IPv6 address comes without its brackets, a name without its last dot.
     """
-    match = _HOST.fullmatch(host)
+    pattern = r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{0,5}))?"
+    match = re.fullmatch(pattern, host)
     if not match:
         return None
     name = match[1] or match[2].lower()
@@ -5665,11 +5688,14 @@ class _Exchange(_Peer):
 
     def _no_reply(self) -> None:
         """The call was cancelled: an empty stream, or the end of the connection."""
-        if self.ended:
-            return
-        if self.streams():
-            if not self.open:
-                self.open_sse()
+        if not self.ended and self.streams() and not self.open:
+            self.open_sse()
+        stream = self.stream
+        if stream is not None:
+            stream.ended = True
+            if stream.exchange is not None:  # this one, or one that came back for it
+                stream.exchange.end_stream()
+        if self.open:
             self.end_stream()
         elif self.connection is not None:
             self.connection.transport.close()
@@ -5776,6 +5802,8 @@ class _Exchange(_Peer):
 
     def end_stream(self) -> None:
         stream, connection = self.stream, self.connection
+        if self.ended:
+            return
         if connection is not None:
             if self.open and self.head.version == "1.1":
                 connection.transport.write(_LAST_CHUNK)
@@ -5799,6 +5827,8 @@ class _Exchange(_Peer):
     def end(self) -> None:
         if not self.ended:
             self.ended = True
+            if self.stream is not None and self.stream.exchange is self:
+                self.stream.exchange = None
             self.disarm()
             if self.waiter is not None and not self.waiter.done():
                 self.waiter.set_result(None)
@@ -6404,6 +6434,18 @@ def _same_value(text: str, value: Any) -> bool:
 # ---- 11 Server, run, main ----------------------------------------------------------
 # What users type.
 
+# Options of HTTP, for run() and serve_http(), and their defaults.
+_HTTP = {
+    "host": "127.0.0.1",
+    "port": 8000,
+    "path": "/mcp",
+    "allow_hosts": (),
+    "allow_origins": (),
+    "insecure": False,
+    "json_response": False,
+    "stateless_http": False,
+}
+
 
 class Server(_Core):
     """An MCP server: register functions, then run() it.
@@ -6422,11 +6464,7 @@ class Server(_Core):
         name: str = "tinymcp",
         version: str = "0.0.0",
         *,
-        title: Optional[str] = None,
-        description: Optional[str] = None,
         instructions: Optional[str] = None,
-        website_url: Optional[str] = None,
-        icons: Any = None,
         lifespan: Any = None,
         read_only: bool = False,
         log: Optional[Callable[[str, str], None]] = None,
@@ -6435,23 +6473,26 @@ class Server(_Core):
         page_size: int = 100,
         ttl_ms: int = 0,
         cache_scope: str = "private",
-        state_keys: Optional[Iterable[bytes]] = None,
+        state_keys: Iterable[bytes] = (),
         legacy: bool = True,
         modern: bool = True,
         json: Optional[str] = None,
         experimental: Optional[dict[str, Any]] = None,
+        **info: Any,
     ) -> None:
-        super().__init__(limits or Limits(), list(state_keys or ()))
+        super().__init__(limits or Limits(), list(state_keys))
         if json not in (None, "json", "orjson"):
             raise ValueError(f"json= takes 'orjson' or nothing, not {json!r}")
         if json == "orjson":
             _use_orjson()
         if cache_scope not in ("private", "public") or ttl_ms < 0 or page_size < 1:
             raise ValueError("cache_scope is private or public, ttl_ms >= 0, pages > 0")
-        info: dict[str, Any] = {"name": name, "title": title, "version": version}
-        info.update(description=description, websiteUrl=website_url, icons=_wire(icons))
+        unknown = info.keys() - {"title", "description", "website_url", "icons"}
+        if unknown:
+            raise TypeError(f"Server has no option {', '.join(sorted(unknown))}")
         self.name, self.version = name, version
-        self._info = {key: value for key, value in info.items() if value is not None}
+        info = {"name": name, "version": version, **info}
+        self._info = {_camel(k): _wire(v) for k, v in info.items() if v is not None}
         self._instructions = instructions
         self._experimental = experimental
         self._cache_hints = (ttl_ms, cache_scope)
@@ -6463,27 +6504,21 @@ class Server(_Core):
         self._users = 0  # transports that share the lifespan
         self._exit: Any = None
         self.warnings: list[str] = []  # what `check` prints
-        self._level = _LEVELS[log_level.lower()]
+        self._level = _rank(log_level)
+        self._write_log = log or self._log_line
         self._log_outlet: Any = None
-        self._log = self._filtered(log or self._log_line)
 
-    def _filtered(self, log: Callable[[str, str], None]) -> Callable[[str, str], None]:
-        def write(level: str, text: str) -> None:
-            if _LEVELS[level] >= self._level:
-                log(level, text)
-
-        return write
+    def _log(self, level: str, text: str) -> None:
+        if _LEVELS[level] >= self._level:
+            self._write_log(level, text)
 
     def _log_line(self, level: str, text: str) -> None:
         """One line on stderr; dropped rather than waited for (G09)."""
-        try:
+        with contextlib.suppress(OSError):  # there may be no stderr
             if self._log_outlet is None:
                 self._log_outlet = _Outlet(2, 1 << 16, drop=True)
-            self._log_outlet.write(
-                f"tinymcp {level}: {text}\n".encode("utf-8", "replace")
-            )
-        except OSError:
-            pass  # no stderr
+            line = f"tinymcp {level}: {text}\n"
+            self._log_outlet.write(line.encode("utf-8", "replace"))
 
     # Registration
 
@@ -6495,7 +6530,7 @@ class Server(_Core):
         (None: by the return annotation), inline (runs on the reading thread: must never
         wait), lock (a lane: one call at a time), rate (calls, seconds), timeout (s).
         """
-        return self._decorator(self.add_tool, function, options, "tool")
+        return _decorator(self.add_tool, function, options)
 
     def resource(self, uri: str, **options: Any) -> Any:
         """Offer a function as the resource `uri`, or as a template if it has {names}.
@@ -6505,28 +6540,12 @@ class Server(_Core):
         """
         if not isinstance(uri, str):
             raise DefinitionError("resource() takes a URI first")
-        add = functools.partial(self.add_resource, uri)
-        return self._decorator(add, None, options, "resource")
+        return _decorator(functools.partial(self.add_resource, uri), None, options)
 
     def prompt(self, function: Any = None, **options: Any) -> Any:
         """Offer a function as a prompt: name, title, description, icons, meta, inline,
         timeout."""
-        return self._decorator(self.add_prompt, function, options, "prompt")
-
-    def _decorator(self, add: Any, function: Any, options: Any, kind: str) -> Any:
-        if isinstance(function, str):  # @server.tool("name"), as older code has it
-            options["name"], function = function, None
-        if function is not None:
-            add(function, **options)
-            return function
-
-        def decorate(function: Any) -> Any:
-            if not callable(function):
-                raise DefinitionError(f"@{kind} decorates a function")
-            add(function, **options)
-            return function
-
-        return decorate
+        return _decorator(self.add_prompt, function, options)
 
     def completion(self, function: Any = None) -> Any:
         """Offer completions: function(ref, argument, context) -> Completion or list."""
@@ -6546,79 +6565,66 @@ class Server(_Core):
         function: Any,
         *,
         name: Optional[str] = None,
-        title: Optional[str] = None,
-        description: Optional[str] = None,
         annotations: Any = None,
-        icons: Any = None,
-        meta: Any = None,
         input_schema: Any = None,
         output_schema: Any = None,
         structured_output: Optional[bool] = None,
         rate: Optional[tuple[float, float]] = None,
         **how: Any,
     ) -> None:
+        """As the decorator tool(). DefinitionError says what cannot be offered."""
         name = name or _name_of(function, "tool")
         where = f"tool {name!r}"
         signature = _Signature(function, where)
-        bind = None
-        schema = input_schema
+        schema, bind = input_schema, None
         if schema is None:
             schema, bind = _arguments(signature, where)
         elif not isinstance(schema, dict) or schema.get("type") != "object":
             raise DefinitionError(f'{where}: input_schema needs "type": "object"')
-        notes = _wire(annotations) or {}
-        if self._read_only and notes.get("readOnlyHint") is not True:
+        notes = _wire(annotations) or None
+        if self._read_only and (notes or {}).get("readOnlyHint") is not True:
             return
         if not _NAME.fullmatch(name):
-            self.warnings.append(f"{where}: names are 1-128 of A-Z a-z 0-9 _ - .")
-        output, wrap, check = self._output(
-            signature, where, output_schema, structured_output
-        )
-        text = description if description is not None else signature.description
-        if not text:
-            self.warnings.append(f"{where}: no description; models choose by it")
-        fields: dict[str, Any] = {"name": name, "title": title}
-        fields.update(description=text or None)
-        fields.update(
-            inputSchema=schema, outputSchema=output, annotations=notes or None
-        )
-        fields.update(icons=icons, _meta=meta)
+            self._warn(f"{where}: names are 1-128 of A-Z a-z 0-9 _ - .")
+        output, wrap = output_schema, False
+        if structured_output is False:
+            output = None
+        elif output is None:
+            output, wrap = _output(signature.returns, where)
+        else:
+            wrap = output.get("type") != "object"
+        if structured_output and output is None:
+            raise DefinitionError(f"{where}: structured_output needs a return type")
+        fields = self._fields(signature, how, name=name)
+        fields.update(inputSchema=schema, outputSchema=output, annotations=notes)
+        if not fields["description"]:
+            self._warn(f"{where}: no description; models choose by it")
         tool = self._handler(_Tool, "tool", signature, function, fields, bind, **how)
         tool.check = _compile(schema, where, self._warn)
-        tool.output, tool.wrap = check, wrap
-        tool.headers = _x_headers(schema, where)
+        tool.output = output and _compile(output, f"{where}, result", self._warn)
+        tool.wrap, tool.headers = wrap, _x_headers(schema, where)
         tool.rate = _Bucket(rate) if rate else None
-        self._registry.put(tool)
-        self._changed("tool")
+        self._offer(tool, "tool")
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
 
-    def _output(
-        self, signature: Any, where: str, schema: Any, structured: Optional[bool]
-    ) -> tuple[Any, bool, Any]:
-        """(output schema, wrapped before 2026-07-28, checker)."""
-        if structured is False:
-            return None, False, None
-        wrap = False
-        if schema is None:
-            schema, wrap = _output(signature.returns, where)
-        elif not isinstance(schema, dict):
-            raise DefinitionError(f"{where}: output_schema must be a dict")
-        else:
-            wrap = schema.get("type") != "object"
-        if schema is None:
-            if structured:
-                raise DefinitionError(
-                    f"{where}: structured_output=True needs a return annotation that "
-                    "has a schema"
-                )
-            return None, False, None
-        return schema, wrap, _compile(schema, f"{where}, result", self._warn)
+    def _fields(self, signature: Any, how: dict[str, Any], **fields: Any) -> Any:
+        """The members that all list entries have; takes them out of the options."""
+        text = how.pop("description", None)
+        fields["description"] = (
+            signature.description if text is None else text
+        ) or None
+        fields["_meta"] = how.pop("meta", None)
+        return {
+            **fields,
+            "title": how.pop("title", None),
+            "icons": how.pop("icons", None),
+        }
 
     def _handler(
         self,
-        kind_class: Any,
+        record: Any,
         kind: str,
         signature: Any,
         function: Any,
@@ -6626,7 +6632,7 @@ class Server(_Core):
         bind: Any = None,
         **how: Any,
     ) -> Any:
-        unknown = set(how) - {"inline", "lock", "timeout", "properties", "check"}
+        unknown = how.keys() - {"inline", "lock", "timeout", "properties", "check"}
         name = (
             fields.get("uri") or fields.get("uriTemplate") or fields.get("name", kind)
         )
@@ -6638,7 +6644,11 @@ class Server(_Core):
                 "it with run(loop=True)"
             )
         how.update(context=signature.context, is_async=signature.is_async, bind=bind)
-        return kind_class(kind, name, fields, function, **how)
+        return record(kind, name, fields, function, **how)
+
+    def _offer(self, record: Any, kind: str) -> None:
+        self._registry.put(record)
+        self._changed(kind)
 
     def add_resource(
         self,
@@ -6646,87 +6656,64 @@ class Server(_Core):
         function: Any,
         *,
         name: Optional[str] = None,
-        title: Optional[str] = None,
-        description: Optional[str] = None,
         mime_type: Optional[str] = None,
         annotations: Any = None,
-        icons: Any = None,
-        meta: Any = None,
         size: Optional[int] = None,
         min_interval: float = 0.0,
         ttl_ms: Optional[int] = None,
         cache_scope: Optional[str] = None,
         **how: Any,
     ) -> None:
+        """As the decorator resource()."""
         where = f"resource {uri!r}"
         if not _SCHEME.match(uri):
             raise DefinitionError(f"{where}: a URI has a scheme, like sensor://name")
         signature = _Signature(function, where)
-        fields: dict[str, Any] = {"title": title}
-        fields["name"] = name or _name_of(function, "resource")
-        fields.update(
-            description=description or signature.description or None,
-            mimeType=mime_type,
-            annotations=_wire(annotations),
-            icons=icons,
-            _meta=meta,
-        )
+        name = name or _name_of(function, "resource")
+        fields = self._fields(signature, how, name=name, mimeType=mime_type)
+        fields["annotations"] = _wire(annotations)
         schema, bind = _arguments(signature, where)
         how["properties"] = schema["properties"]
+        kind, match = "resource", None
         if "{" not in uri:
+            fields.update(uri=uri, size=size)
             if schema["properties"]:
                 raise DefinitionError(f"{where}: parameters need a {{name}} in the URI")
-            fields.update(uri=uri, size=size)
-            record = self._handler(
-                _Resource, "resource", signature, function, fields, **how
-            )
         else:
+            kind, fields["uriTemplate"] = "template", uri
             names, match = _template(uri, where)
-            if set(names) != set(schema["properties"]):
+            if set(names) != schema["properties"].keys():
                 raise DefinitionError(f"{where}: {names} must be the parameter names")
-            fields["uriTemplate"] = uri
             how["check"] = _compile(schema, where, self._warn)
-            record = self._handler(
-                _Resource, "template", signature, function, fields, bind, **how
-            )
-            record.match = match
-        own = (ttl_ms, cache_scope)
-        hints = tuple(a if b is None else b for a, b in zip(self._cache_hints, own))
-        record.interval, record.hints = float(min_interval), hints
-        self._registry.put(record)
-        self._changed("resource")
+        record = self._handler(
+            _Resource, kind, signature, function, fields, bind, **how
+        )
+        hints = zip((ttl_ms, cache_scope), self._cache_hints)
+        record.hints = tuple(own if own is not None else all for own, all in hints)
+        record.match, record.interval = match, float(min_interval)
+        self._offer(record, "resource")
 
     def add_prompt(
-        self,
-        function: Any,
-        *,
-        name: Optional[str] = None,
-        title: Optional[str] = None,
-        description: Optional[str] = None,
-        icons: Any = None,
-        meta: Any = None,
-        **how: Any,
+        self, function: Any, *, name: Optional[str] = None, **how: Any
     ) -> None:
+        """As the decorator prompt()."""
         name = name or _name_of(function, "prompt")
         where = f"prompt {name!r}"
         signature = _Signature(function, where)
         schema, bind = _arguments(signature, where)
-        required = schema.get("required", ())
-        arguments = []
-        for key, field in schema["properties"].items():
-            argument = {"name": key, "description": field.get("description")}
-            argument["required"] = key in required
-            arguments.append({k: v for k, v in argument.items() if v is not None})
-        text = description if description is not None else signature.description
-        fields: dict[str, Any] = {"name": name, "title": title}
-        fields.update(description=text or None)
-        fields.update(arguments=arguments or None, icons=icons, _meta=meta)
         how["properties"] = schema["properties"]
         how["check"] = _compile(schema, where, self._warn)
-        self._registry.put(
-            self._handler(_Prompt, "prompt", signature, function, fields, bind, **how)
+        arguments = []
+        for key, field in schema["properties"].items():
+            argument = {"name": key, "required": key in schema.get("required", ())}
+            if "description" in field:
+                argument["description"] = field["description"]
+            arguments.append(argument)
+        fields = self._fields(signature, how, name=name, arguments=arguments or None)
+        prompt = self._handler(
+            _Handler, "prompt", signature, function, fields, bind, **how
         )
-        self._changed("prompt")
+        self._offer(prompt, "prompt")
 
     def remove_tool(self, name: str) -> None:
         """KeyError if there is none."""
@@ -6743,21 +6730,19 @@ class Server(_Core):
         self._changed("prompt")
 
     def mount(self, other: Server, prefix: str = "") -> None:
-        """Offer what `other` offers now; tool and prompt names get the prefix, URIs
-        stay. Its lifespan is not entered here."""
+        """Offer what `other` offers now; names of tools, prompts and lanes get the
+        prefix, URIs stay. Its lifespan is not entered here."""
         import copy
 
         for kind in _Registry.kinds:
             for record in getattr(other._registry, kind).items.values():
                 twin = copy.copy(record)
                 twin.encoded = {}
+                twin.lane = record.lane and prefix + record.lane
                 if kind in ("tool", "prompt"):
                     twin.name = prefix + record.name
                     twin.fields = {**record.fields, "name": twin.name}
-                if twin.lane:
-                    twin.lane = prefix + twin.lane
-                self._registry.put(twin)
-            self._changed(kind if kind != "template" else "resource")
+                self._offer(twin, "resource" if kind == "template" else kind)
 
     # Changes
 
@@ -6767,7 +6752,7 @@ class Server(_Core):
         self._changed("updated", uri, record.interval if record else 0.0)
 
     def notify_tools_changed(self) -> None:
-        """Announce the tool list; adding and removing do it by themselves."""
+        """Announce the list; adding and removing do it by themselves."""
         self._changed("tool")
 
     def notify_resources_changed(self) -> None:
@@ -6830,31 +6815,23 @@ class Server(_Core):
         self,
         transport: str = "stdio",
         *,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        path: str = "/mcp",
         unix: Optional[str] = None,
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        insecure: bool = False,
         loop: bool = False,
-        json_response: bool = False,
-        stateless_http: bool = False,
+        **http: Any,
     ) -> None:
         """Serve until the end of input or one SIGINT or SIGTERM.
 
         transport: "stdio", "http" (or "streamable-http") or "unix" with unix=PATH.
+        loop: use asyncio on stdio although no handler is async. HTTP takes host, port,
+        path, allow_hosts, allow_origins, insecure, json_response, stateless_http.
         ValueError for a bind that is not safe, OSError for one that is not possible.
         """
+        options = _http_options(http)
         if unix is not None:
             self._run_loop(functools.partial(self._unix, unix))
         elif transport in ("http", "streamable-http"):
-            options = {"host": host, "port": port, "path": path, "insecure": insecure}
-            options.update(allow_hosts=tuple(allow_hosts), ready=self._announce)
-            options.update(allow_origins=tuple(allow_origins))
-            options.update(json_response=json_response, stateless_http=stateless_http)
             _check_bind(options)
-            self._run_loop(functools.partial(self._http, options))
+            self._run_loop(functools.partial(self._http, options, self._announce))
         elif transport == "stdio":
             self._run_stdio(*_guard_stdio(), loop)
             _leave_no_thread(self._limits.exit_grace)
@@ -6862,25 +6839,24 @@ class Server(_Core):
             raise ValueError(f"transport is stdio, http or unix, not {transport!r}")
 
     def _run_stdio(self, in_fd: int, out_fd: int, loop: bool = False) -> None:
-        manager = self._lifespan(self) if self._lifespan else contextlib.nullcontext()
+        manager = self._lifespan(self) if self._lifespan else None
         if loop or hasattr(manager, "__aenter__") or self._has_async():
-            return self._run_loop(functools.partial(self._stdio, in_fd, out_fd))
+            self._run_loop(functools.partial(_run_fds, self, in_fd, out_fd))
+            return
         self._mode = "blocking"
         outlet = _Outlet(out_fd, self._limits.queue)
         restore = _on_signals(functools.partial(_close_input, in_fd, outlet))
         try:
-            with manager as self._lifespan_value:
+            with manager or contextlib.nullcontext() as self._lifespan_value:
                 _run_blocking(self, in_fd, outlet)
         finally:
             restore()
             self._mode = None
-        return None
 
     def _has_async(self) -> bool:
-        handlers = [self._completer] if self._completer else []
-        for kind in _Registry.kinds:
-            handlers += getattr(self._registry, kind).items.values()
-        return any(handler.is_async for handler in handlers)
+        tables = [getattr(self._registry, kind).items for kind in _Registry.kinds]
+        handlers = [handler for table in tables for handler in table.values()]
+        return any(h.is_async for h in [*handlers, self._completer] if h)
 
     def _run_loop(self, main: Callable[[Any], Any]) -> None:
         import asyncio
@@ -6903,19 +6879,16 @@ class Server(_Core):
         import asyncio
 
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-
-        def signalled() -> None:
-            loop.call_soon_threadsafe(stop.set)
-
-        restore = _on_signals(signalled)
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            # Not for the handlers: it makes a signal wake the loop (set_wakeup_fd).
+            for number in (2, 15):
+                loop.add_signal_handler(number, stop.set)
+        restore = _on_signals(lambda: loop.call_soon_threadsafe(stop.set))
         try:
             async with _Entered(self):
                 await main(stop)
         finally:
             restore()
-
-    async def _stdio(self, in_fd: int, out_fd: int, stop: Any) -> None:
-        await _run_fds(self, in_fd, out_fd, stop)
 
     async def serve(self, reader: Any, writer: Any) -> None:
         """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
@@ -6957,28 +6930,21 @@ class Server(_Core):
         host: str = "127.0.0.1",
         port: int = 8000,
         *,
-        path: str = "/mcp",
-        allow_hosts: Iterable[str] = (),
-        allow_origins: Iterable[str] = (),
-        insecure: bool = False,
-        json_response: bool = False,
-        stateless_http: bool = False,
         ready: Optional[Callable[[Any], None]] = None,
         stop: Any = None,
+        **http: Any,
     ) -> None:
         """Serve HTTP in a running loop until the asyncio.Event `stop` is set or the
-        task is cancelled. ready is called with the list of bound (host, port)."""
+        task is cancelled. ready is called with the list of bound (host, port); the
+        other options are those of run()."""
         import asyncio
 
-        options = {"host": host, "port": port, "path": path, "insecure": insecure}
-        options.update(allow_hosts=tuple(allow_hosts), ready=ready)
-        options.update(allow_origins=tuple(allow_origins))
-        options.update(json_response=json_response, stateless_http=stateless_http)
+        options = _http_options({**http, "host": host, "port": port})
         _check_bind(options)
         async with _Entered(self):
-            await self._http(options, stop or asyncio.Event())
+            await self._http(options, ready, stop or asyncio.Event())
 
-    async def _http(self, options: dict[str, Any], stop: Any) -> None:
+    async def _http(self, options: dict[str, Any], ready: Any, stop: Any) -> None:
         loop = self._loop
         endpoint = _Endpoint(self, loop, options)
         factory = functools.partial(_protocol_class(), endpoint)
@@ -6986,9 +6952,8 @@ class Server(_Core):
         try:
             for listener in _listen(options["host"], options["port"]):
                 servers.append(await loop.loop.create_server(factory, sock=listener))
-            if options["ready"]:
-                names = [s.sockets[0].getsockname()[:2] for s in servers]
-                options["ready"](names)
+            if ready:
+                ready([s.sockets[0].getsockname()[:2] for s in servers])
             await stop.wait()
         finally:
             for server in servers:
@@ -7016,12 +6981,11 @@ class _Entered:
         server._users += 1
         server._mode = "loop"
         if server._users == 1 and server._lifespan:
-            manager = server._lifespan(server)
+            manager = server._exit = server._lifespan(server)
             if hasattr(manager, "__aenter__"):
                 server._lifespan_value = await manager.__aenter__()
             else:
                 server._lifespan_value = manager.__enter__()
-            server._exit = manager
         loop: _Loop = server._loop
         return loop
 
@@ -7032,11 +6996,9 @@ class _Entered:
             return
         server._mode = None
         manager, server._exit = server._exit, None
-        if manager is None:
-            return
         if hasattr(manager, "__aexit__"):
             await manager.__aexit__(None, None, None)
-        else:
+        elif manager is not None:
             manager.__exit__(None, None, None)
 
 
@@ -7089,11 +7051,37 @@ def _run_apart(coroutine: Any) -> None:
     thread.join()
 
 
+def _decorator(add: Any, function: Any, options: dict[str, Any]) -> Any:
+    if isinstance(function, str):  # @server.tool("name"), as older code has it
+        options["name"], function = function, None
+
+    def decorate(function: Any) -> Any:
+        if not callable(function):
+            raise DefinitionError(f"a function is decorated, not {function!r}")
+        add(function, **options)
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
 def _name_of(function: Any, kind: str) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
-    if name == "<lambda>" or name == "partial":
+    if name in ("<lambda>", "partial"):
         raise DefinitionError(f"a {kind} without a name: give name=")
     return str(name)
+
+
+def _rank(level: str) -> int:
+    if level.lower() not in _LEVELS:
+        raise ValueError(f"the log level is one of {', '.join(_LEVELS)}")
+    return _LEVELS[level.lower()]
+
+
+def _http_options(given: dict[str, Any]) -> dict[str, Any]:
+    unknown = given.keys() - _HTTP.keys()
+    if unknown:
+        raise TypeError(f"no option {', '.join(sorted(unknown))}; HTTP has {[*_HTTP]}")
+    return {**_HTTP, **given}
 
 
 def _check_bind(options: dict[str, Any]) -> None:
@@ -7109,12 +7097,11 @@ def _listen(host: str, port: int) -> list[Any]:
     """Listening sockets; localhost is every loopback family that there is (C20)."""
     import socket
 
-    hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
     found: list[Any] = []
-    for name in hosts:
-        family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    for name in ["127.0.0.1", "::1"] if host == "localhost" else [host]:
         listener = None
         try:
+            family = socket.AF_INET6 if ":" in name else socket.AF_INET
             listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -7163,8 +7150,12 @@ def _close_input(fd: int, outlet: _Outlet) -> None:
     os.close(null)
 
 
-def _on_signals(first: Callable[[], None]) -> Callable[[], None]:
-    """SIGINT and SIGTERM: once to end, twice to leave at once. Returns the undoing."""
+def _on_signals(first: Callable[[], Any]) -> Callable[[], None]:
+    """SIGINT and SIGTERM: once to end, twice to leave at once.
+
+    Returns what to call once run() is over. A signal that comes then (a client that
+    closes stdin and kills at once) must not cut the program's own exit short.
+    """
     import signal
 
     if threading.current_thread() is not threading.main_thread():
@@ -7177,12 +7168,16 @@ def _on_signals(first: Callable[[], None]) -> Callable[[], None]:
         came.append(number)
         first()
 
-    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+    def late(number: int, frame: Any) -> None:
+        raise SystemExit(0)  # run() is over: the interpreter ends in order
 
     def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in numbers:
+            signal.signal(number, late)
 
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        signal.signal(number, handle)
     return restore
 
 
@@ -7191,11 +7186,12 @@ def _leave_no_thread(seconds: float) -> None:
 
     A client waits for our exit; a stuck sensor thread must not turn us into an orphan.
     """
-    if threading.current_thread() is not threading.main_thread():
+    main = threading.main_thread()
+    if threading.current_thread() is not main:
         return
 
     def watch() -> None:
-        threading.main_thread().join()
+        main.join()
         time.sleep(seconds)
         import atexit
 
@@ -7208,45 +7204,56 @@ def _leave_no_thread(seconds: float) -> None:
 def _load(target: str) -> Server:
     """The server of app.py, app.py:name or module:name. ValueError says what is off."""
     path, _, name = target.rpartition(":") if ":" in target else (target, "", "")
-    if path.endswith(".py") or os.sep in path:
-        from importlib.machinery import SourceFileLoader
-        from importlib.util import module_from_spec, spec_from_loader
-
-        if not os.path.isfile(path):
-            raise ValueError(f"no such file: {path}")
-        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-        stem = os.path.splitext(os.path.basename(path))[0]
-        spec: Any = spec_from_loader(stem, SourceFileLoader(stem, path))
-        module: Any = module_from_spec(spec)
-        sys.modules[stem] = module
-        spec.loader.exec_module(module)
-    else:
-        from importlib import import_module
-
-        sys.path.insert(0, os.getcwd())
-        module = import_module(path)
-    if name:
-        found = getattr(module, name, None)
-        if not isinstance(found, Server):
-            raise ValueError(f"{path} has no Server named {name}")
-        return found
-    servers = {k: v for k, v in vars(module).items() if isinstance(v, Server)}
-    for name in ("server", "app", "mcp"):
-        if name in servers:
-            return servers[name]
-    if len(set(map(id, servers.values()))) != 1:
-        raise ValueError(f"{path}: name the server: {path}:NAME")
+    try:
+        module = _import(path)
+    except Exception as error:  # user code: whatever it raises is one clear line
+        at, line = error.__traceback__, 0
+        while at is not None:
+            line = at.tb_lineno if at.tb_frame.f_code.co_filename == path else line
+            at = at.tb_next
+        place = f", line {line}" if line else ""
+        raise ValueError(f"{type(error).__name__}{place}: {error}") from error
+    found = vars(module)
+    servers = {key: value for key, value in found.items() if isinstance(value, Server)}
+    if name and name not in servers:
+        raise ValueError(f"no Server named {name}")
+    for known in (name, "server", "app", "mcp"):
+        if known in servers:
+            return servers[known]
+    if len({id(server) for server in servers.values()}) != 1:
+        raise ValueError(f"holds {len(servers)} servers; say which: {path}:NAME")
     return next(iter(servers.values()))
 
 
-_HELP = {
-    "--http": "serve Streamable HTTP on [HOST:]PORT, path /mcp (default: stdio)",
-    "--unix": "serve newline framing on a Unix socket",
-    "--allow-host": "a Host name to accept besides loopback and addresses",
-    "--allow-origin": "a web origin to accept, with CORS; * for all",
-    "--insecure": "bind a network address without authentication",
-    "--log-level": "debug, info, notice, warning, error, critical",
-}
+def _import(path: str) -> Any:
+    if not path.endswith(".py") and os.sep not in path:
+        from importlib import import_module
+
+        sys.path.insert(0, os.getcwd())
+        return import_module(path)
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_loader
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError("no such file")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    stem = os.path.splitext(os.path.basename(path))[0]
+    spec: Any = spec_from_loader(stem, SourceFileLoader(stem, path))
+    module = module_from_spec(spec)
+    sys.modules[stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_OPTIONS = (  # of `run`: option, argument, help
+    ("--http", "[HOST:]PORT", "serve Streamable HTTP at /mcp (default: stdio)"),
+    ("--unix", "PATH", "serve newline framing on a Unix socket"),
+    ("--allow-host", "HOST", "accept this Host name too; may be repeated"),
+    ("--allow-origin", "ORIGIN", "accept this web origin, with CORS; * for all"),
+    ("--log-level", "LEVEL", "one of " + ", ".join(_LEVELS)),
+)
+# Commands of cli.py that are clients, and their help.
+_CLIENT_COMMANDS: dict[str, str] = {}
 
 
 def _parser() -> Any:
@@ -7263,22 +7270,16 @@ def _parser() -> Any:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = commands.add_parser("run", help="serve APP on stdio, HTTP or a socket")
     run.add_argument("app", metavar="APP")
-    run.add_argument("--http", metavar="[HOST:]PORT", help=_HELP["--http"])
-    run.add_argument("--unix", metavar="PATH", help=_HELP["--unix"])
-    for option, field in (("--allow-host", "HOST"), ("--allow-origin", "ORIGIN")):
-        run.add_argument(
-            option, action="append", default=[], metavar=field, help=_HELP[option]
-        )
-    run.add_argument("--insecure", action="store_true", help=_HELP["--insecure"])
-    run.add_argument("--log-level", metavar="LEVEL", help=_HELP["--log-level"])
+    for option, field, text in _OPTIONS:
+        many = {"action": "append", "default": []} if "allow" in option else {}
+        run.add_argument(option, metavar=field, help=text, **many)
+    text = "bind a network address without authentication"
+    run.add_argument("--insecure", action="store_true", help=text)
     check = commands.add_parser("check", help="show what APP offers and what is off")
     check.add_argument("app", metavar="APP")
     for name, text in _CLIENT_COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser
-
-
-_CLIENT_COMMANDS: dict[str, str] = {}
 
 
 def main(argv: Optional[list[str]] = None) -> int:
@@ -7289,26 +7290,25 @@ def main(argv: Optional[list[str]] = None) -> int:
 
         return int(client_main(arguments))
     options = _parser().parse_args(arguments)
-    if options.command == "run" and not options.http and not options.unix:
-        _guard_stdio()  # before the app is imported: its prints go to stderr
     try:
+        if options.command == "run" and not (options.http or options.unix):
+            _guard_stdio()  # before the app is imported: its prints go to stderr
         server = _load(options.app)
         if options.command == "check":
             from .cli import check
 
-            return int(check(server))
+            return check(server)
         _run_app(server, options)
-    except (DefinitionError, ValueError, OSError, ImportError, SyntaxError) as error:
+    except (ValueError, OSError) as error:
         print(f"tinymcp: {options.app}: {error}", file=sys.stderr)
-        return 2
+        definition = isinstance(error.__cause__, DefinitionError)
+        return 1 if definition and options.command == "check" else 2
     return 0
 
 
 def _run_app(server: Server, options: Any) -> None:
     if options.log_level:
-        if options.log_level not in _LEVELS:
-            raise ValueError(f"--log-level is one of {', '.join(_LEVELS)}")
-        server._level = _LEVELS[options.log_level]
+        server._level = _rank(options.log_level)
     if options.unix:
         return server.run("unix", unix=options.unix)
     if not options.http:
