@@ -211,10 +211,8 @@ class ToolError(Exception):
 # search. Only RFC 8259 passes: no NaN, no byte that is not UTF-8, no number that turns
 # into infinity. What goes out is one line of valid UTF-8, always.
 
-_LARGEST = sys.float_info.max
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _RUN = b"0" * 19  # the longest run of digits that is sure to fit 64 bits has 18
-_BRACKETS = bytes.maketrans(b"[{]}", b"(())")
 _NO_BRACKETS = bytes(range(256)).translate(None, b"[{]}")
 
 
@@ -227,7 +225,7 @@ class _NotFinite(MCPError):
 
 def _finite(text: str) -> float:
     value = float(text)
-    if -_LARGEST <= value <= _LARGEST:
+    if value - value == 0.0:
         return value
     raise _NotFinite
 
@@ -256,8 +254,8 @@ def _check_bounds(data: bytes | bytearray, depth: int, digits: int) -> None:
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     bare = b"".join(bare.split(b'"')[::2])
     level = 0
-    for byte in bare.translate(_BRACKETS, _NO_BRACKETS):
-        level += 1 if byte == 0x28 else -1
+    for byte in bare.translate(None, _NO_BRACKETS):
+        level += 1 if byte in b"[{" else -1
         if level > depth:
             raise MCPError(PARSE_ERROR, f"Parse error: over {depth} levels of nesting")
     if re.search(rb"(?<![0-9])[0-9]{%d}" % (digits + 1), bare):
@@ -321,17 +319,13 @@ def _encode_text(value: Any) -> str:
 def _use_orjson() -> None:
     """Put orjson behind _decode and _encode; where it would differ, json answers."""
     try:
-        import orjson
+        orjson: Any = __import__("orjson")
     except ImportError:
-        raise ImportError(
-            "json='orjson' needs the package orjson: python3 -m pip install orjson"
-        ) from None
+        text = "json='orjson' needs the package orjson: python3 -m pip install orjson"
+        raise ImportError(text) from None
     loads, dumps = orjson.loads, orjson.dumps
-    options = (
-        orjson.OPT_PASSTHROUGH_SUBCLASS
-        | orjson.OPT_PASSTHROUGH_DATACLASS
-        | orjson.OPT_PASSTHROUGH_DATETIME
-    )
+    options = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
+    options |= orjson.OPT_PASSTHROUGH_DATACLASS
 
     def decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
         brackets = data.count(b"{") + data.count(b"[")
@@ -409,12 +403,11 @@ def _error_bytes(id: Any, code: int, message: str, data: Any = None) -> bytes:
     reply = {"jsonrpc": "2.0", "error": error}
     if id is not _NO_ID:
         reply["id"] = id
-    if data is None:
-        return _encode(reply)
-    try:
-        return _encode({**reply, "error": {**error, "data": data}})
-    except (TypeError, ValueError):  # a handler's data must not cost the reply
-        return _encode(reply)
+    if data is not None:
+        # A handler's data must not cost the reply.
+        with contextlib.suppress(TypeError, ValueError):
+            return _encode({**reply, "error": {**error, "data": data}})
+    return _encode(reply)
 
 
 # ---- 4 JSON Schema -----------------------------------------------------------------
@@ -3498,12 +3491,14 @@ class _Core:
         self._spawn: Any = None  # the engine's: run an async call on its loop
         self._drained: Any = None  # an Event that someone waits on at the end
         self._tails: dict[str, bytes] = {}
-        self._log: Callable[[str, str], None] = lambda level, text: None
         self._eras = (True, True)  # legacy, modern
         self._instructions: Optional[str] = None
         self._experimental: Any = None
         self._cache_hints: tuple[int, str] = (0, "private")
         self._page_size = 100
+
+    def _log(self, level: str, text: str) -> None:
+        raise NotImplementedError
 
     # Messages
 
@@ -4958,37 +4953,23 @@ async def _last_replies(server: _Core, peer: _WriterPeer) -> None:
 # connection ends there. Clients repeat their heads, so parsed ones are kept.
 
 _REASONS = {
-    100: "Continue",
-    200: "OK",
-    202: "Accepted",
-    204: "No Content",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    408: "Request Timeout",
-    409: "Conflict",
-    411: "Length Required",
-    413: "Content Too Large",
-    414: "URI Too Long",
-    415: "Unsupported Media Type",
-    417: "Expectation Failed",
-    421: "Misdirected Request",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
+    int(line[:3]): line[4:]
+    for line in (
+        "100 Continue|200 OK|202 Accepted|204 No Content|400 Bad Request|"
+        "401 Unauthorized|403 Forbidden|404 Not Found|405 Method Not Allowed|"
+        "406 Not Acceptable|408 Request Timeout|409 Conflict|411 Length Required|"
+        "413 Content Too Large|414 URI Too Long|415 Unsupported Media Type|"
+        "417 Expectation Failed|421 Misdirected Request|429 Too Many Requests|"
+        "431 Request Header Fields Too Large|500 Internal Server Error|"
+        "501 Not Implemented|503 Service Unavailable|505 HTTP Version Not Supported"
+    ).split("|")
 }
 _STATUS_LINES = {
-    status: f"HTTP/1.1 {status} {reason}\r\n".encode()
+    status: f"HTTP/1.1 {status} {reason}\r\n".encode("ascii")
     for status, reason in _REASONS.items()
 }
 _CONTINUE = _STATUS_LINES[100] + b"\r\n"
-_KEEP = b"Connection: keep-alive\r\n\r\n"  # says it in words for HTTP/1.0
+_KEEP = b"Connection: keep-alive\r\n\r\n"  # HTTP/1.0 has to be told
 _CLOSE = b"Connection: close\r\n\r\n"
 _SSE_HEAD = (
     b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
@@ -5001,13 +4982,11 @@ _CHUNK_EXCESS = 16384  # bytes of chunk framing beyond what small chunks need (a
 _KEPT_HEAD = 1024  # bytes of a head that is worth keeping
 _KEPT_HEADS = 16  # heads kept for one set of limits, 2 kB each
 
-# No regular expressions: to build them would cost a stdio server at every start.
-_TCHARS = (
-    b"!#$%&'*+-.^_`|~0123456789"
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
-_HEX = b"0123456789ABCDEFabcdef"
+# Sets of bytes and patterns that re compiles at first use: stdio pays for neither.
+_TCHARS = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"  # in lower case
 _TEXT_BYTES = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
+_CHUNK_SIZE = rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?"
+_HOST = r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+?)\.?)(?::([0-9]{0,5}))?"
 
 
 class _HttpError(Exception):
@@ -5019,43 +4998,13 @@ class _HttpError(Exception):
         self.message = message
 
 
-class _Head:
-    """A request head. Requests share it by way of the cache: never change it."""
-
-    __slots__ = (
-        "chunked",
-        "expects_continue",
-        "headers",
-        "keep_alive",
-        "length",
-        "method",
-        "path",
-        "query",
-        "repeated",
-        "target",
-        "version",
-    )
-    method: str
-    target: str
-    path: str
-    query: str
-    version: str  # "1.1" or "1.0"
-    headers: dict[str, str]  # lower-case names; repeated ones are joined with ", "
-    repeated: frozenset[str]
-    keep_alive: bool
-    length: int | None
-    chunked: bool
-    expects_continue: bool
-
-    def sized(self, length: int) -> _Head:
-        """The same head with another Content-Length."""
-        twin = _Head()
-        twin.method, twin.target, twin.path = self.method, self.target, self.path
-        twin.query, twin.version, twin.length = self.query, self.version, length
-        twin.headers, twin.repeated = self.headers, self.repeated
-        twin.keep_alive, twin.chunked = self.keep_alive, self.chunked
-        twin.expects_continue = self.expects_continue
-        return twin
+# A request head. Requests share it: headers must not be changed. version: "1.1" or
+# "1.0"; headers: {lower-case name: value}, those in `repeated` joined with ", ".
+_Head = collections.namedtuple(
+    "_Head",
+    "method target path query version headers repeated keep_alive chunked "
+    "expects_continue length",
+)
 
 
 def _clean(block: bytes | bytearray) -> bool:
@@ -5065,19 +5014,15 @@ def _clean(block: bytes | bytearray) -> bool:
 
 def _header_fields(lines: list[str]) -> tuple[dict[str, str], frozenset[str]]:
     """The fields, and the names that come more than once. Names are not checked."""
-    try:
-        pairs = [line.split(":", 1) for line in lines]
-        headers = {name.lower(): value.strip(" \t") for name, value in pairs}
-    except ValueError:
-        raise _HttpError(400, "Header line without a colon") from None
-    if len(headers) == len(lines):
-        return headers, frozenset()
-    headers.clear()
-    repeated = set()
-    for name, value in pairs:
+    headers: dict[str, str] = {}
+    repeated = []
+    for line in lines:
+        name, colon, value = line.partition(":")
         name, value = name.lower(), value.strip(" \t")
+        if not colon:
+            raise _HttpError(400, "Header line without a colon")
         if name in headers:
-            repeated.add(name)
+            repeated.append(name)
             value = f"{headers[name]}, {value}"
         headers[name] = value
     return headers, frozenset(repeated)
@@ -5094,62 +5039,53 @@ def _parse_head(block: bytes, most: int, target_bytes: int) -> _Head:
         raise _HttpError(400, "Control character in a head")
     if len(lines) > most:
         raise _HttpError(431, f"More than {most} header lines")
-    head = _Head()
-    try:
-        head.method, target, version = line.split(" ")
-    except ValueError:
-        raise _HttpError(400, "Malformed request line") from None
-    minor = _minor_version(version)
+    method, _, rest = line.partition(" ")
+    target, _, version = rest.partition(" ")
+    visible = target.isascii() and target.isprintable() and "#" not in target
+    if not visible or not re.fullmatch("HTTP/[0-9][.][0-9]", version):
+        raise _HttpError(400, "Malformed request line")
+    if version[5] != "1":
+        raise _HttpError(505, "HTTP/1.1 is spoken here")
     if len(target) > target_bytes:
         raise _HttpError(414, f"Request target over {target_bytes} bytes")
     headers, repeated = _header_fields(lines)
     # All names in one go; a folded line or a space before the colon shows up here.
-    names = "".join((head.method, *headers)).encode("latin-1")
-    if names.translate(None, _TCHARS) or not head.method or "" in headers:
+    names = "".join((method.lower(), *headers)).encode("latin-1")
+    if names.translate(None, _TCHARS) or not method or "" in headers:
         raise _HttpError(400, "Malformed method or header name")
-    head.target, head.headers, head.repeated = target, headers, repeated
-    head.version = "1.0" if minor == "0" else "1.1"
-    if "host" in repeated or ("host" not in headers and minor != "0"):
+    old = version == "HTTP/1.0"
+    if "host" in repeated or ("host" not in headers and not old):
         raise _HttpError(400, "Exactly one Host is needed")
-    if not (target.isascii() and target.isprintable()) or "#" in target:
-        raise _HttpError(400, "Malformed request target")
-    if not target.startswith("/") and (target, head.method) != ("*", "OPTIONS"):
+    place = target
+    if not target.startswith("/") and (target, method) != ("*", "OPTIONS"):
         absolute = re.fullmatch(r"(?i:https?)://([^/?]+)(.*)", target)
         if not absolute:
             raise _HttpError(400, "Malformed request target")
-        headers["host"], target = absolute.groups()  # RFC 9112 3.2.2: Host is ignored
-        target = target if target.startswith("/") else "/" + target
-    head.path, _, head.query = target.partition("?")
+        headers["host"], place = absolute.groups()  # RFC 9112 3.2.2: Host is ignored
+        place = place if place.startswith("/") else "/" + place
+    path, _, query = place.partition("?")
     options = _listed(headers["connection"]) if "connection" in headers else []
-    head.keep_alive = minor != "0" or "keep-alive" in options
-    if "close" in options:
-        head.keep_alive = False
-    head.length, head.chunked = _framing(headers, minor)
-    head.expects_continue = False
+    keep_alive = "close" not in options and (not old or "keep-alive" in options)
+    length, chunked = _framing(headers, old)
+    expects = False
     # RFC 9110 10.1.1: expectations of 1.0 are ignored; without a body nobody waits.
-    if "expect" in headers and minor != "0":
+    if "expect" in headers and not old:
         if headers["expect"].lower() != "100-continue":
             raise _HttpError(417, "Only 100-continue can be expected")
-        head.expects_continue = head.chunked or head.length is not None
-    return head
+        expects = chunked or length is not None
+    version = "1.0" if old else "1.1"
+    return _Head(
+        *(method, target, path, query, version, headers, repeated),
+        *(keep_alive, chunked, expects, length),
+    )
 
 
-def _minor_version(version: str) -> str:
-    if version in ("HTTP/1.1", "HTTP/1.0"):
-        return version[-1]
-    if not re.fullmatch("HTTP/[0-9][.][0-9]", version):
-        raise _HttpError(400, "Malformed request line")
-    if version[5] != "1":
-        raise _HttpError(505, "HTTP/1.1 is spoken here")
-    return version[-1]
-
-
-def _framing(headers: dict[str, str], minor: str) -> tuple[int | None, bool]:
+def _framing(headers: dict[str, str], old: bool) -> tuple[int | None, bool]:
     """(length, chunked). Whatever a proxy might read otherwise is refused."""
     length = headers.get("content-length")
     coding = headers.get("transfer-encoding")
     if coding is not None:
-        if length is not None or minor == "0":
+        if length is not None or old:
             raise _HttpError(400, "Transfer-Encoding with Content-Length or HTTP/1.0")
         codings = _listed(coding)
         if "" in codings or "chunked" in codings[:-1]:
@@ -5162,21 +5098,11 @@ def _framing(headers: dict[str, str], minor: str) -> tuple[int | None, bool]:
     if not length.isdecimal():  # two lengths have been joined with a comma
         raise _HttpError(400, "Malformed Content-Length")
     # int() of a thousand digits is slow, and an error from Python 3.11 on.
-    return int(length[:18]) if len(length) <= 18 else 1 << 62, False
+    return int(length) if len(length) < 19 else 1 << 62, False
 
 
-def _chunk_size(line: bytes) -> int:
-    digits, extension, rest = line.partition(b";")
-    if extension:  # parsed and ignored
-        digits = digits.rstrip(b" \t")
-    if digits.translate(None, _HEX) or not 0 < len(digits) < 16 or not _clean(rest):
-        raise _HttpError(400, "Malformed chunk size")
-    return int(digits, 16)
-
-
-# (bytes up to the length, the length, bytes after it, head), for each set of limits.
-_Kept = tuple[bytes, bytes, bytes, _Head]
-_HEADS: dict[tuple[int, int, int], list[_Kept]] = {}
+# [(bytes up to the length, the length, bytes after it, head)] for each set of limits
+_HEADS: dict[tuple[int, ...], list[tuple[bytes, bytes, bytes, _Head]]] = {}
 
 
 class _HttpReader:
@@ -5185,37 +5111,25 @@ class _HttpReader:
     None asks for more bytes. After an _HttpError the rest of the input means nothing.
     """
 
-    __slots__ = (
-        "_at",
-        "_blank",
-        "_body",
-        "_buffer",
-        "_excess",
-        "_head",
-        "_kept",
-        "_left",
-        "_limits",
-        "_seen",
-    )
+    __slots__ = "_limits _kept _buffer _at _seen _skip _head _body _left _extra".split()
 
     def __init__(
         self, head_bytes: int, header_count: int, target_bytes: int, body_bytes: int
     ) -> None:
-        limits = (head_bytes, header_count, target_bytes)
-        self._limits = (*limits, body_bytes)
-        self._kept = _HEADS.setdefault(limits, [])
+        self._limits = head_bytes, header_count, target_bytes, body_bytes
+        self._kept = _HEADS.setdefault(self._limits, [])
         self._buffer: bytes | bytearray = b""
         self._at = 0  # what is before it has been used
         self._seen = 0  # bytes behind it that hold no end of a head
-        self._blank = False  # an empty line was skipped
+        self._skip = False  # an empty line was skipped
         self._head: _Head | None = None
         self._body = bytearray()  # chunks so far
         self._left = 0  # bytes to come of this chunk and its line end
-        self._excess = 0
+        self._extra = 0  # bytes of its framing that small chunks do not explain
 
     @property
     def pending(self) -> bool:
-        """Whether bytes wait that belong to a request that is not complete."""
+        """Whether a request has begun and is not complete."""
         return self._head is not None or self._at < len(self._buffer)
 
     def feed(self, data: bytes) -> None:
@@ -5233,10 +5147,10 @@ class _HttpReader:
         buffer = self._buffer
         if self._head is not None or self._at == len(buffer):
             return self._head
-        if buffer[self._at] == 0x0D and not self._blank:
+        if buffer[self._at] == 0x0D and not self._skip:
             if not buffer.startswith(b"\r\n", self._at):
                 return self._new_head()
-            self._blank = True  # RFC 9112 2.2: old clients send one after a body
+            self._skip = True  # RFC 9112 2.2: old clients send one after a body
             self._at += 2
             self._seen = 0
         return self._known_head() or self._new_head()
@@ -5257,22 +5171,12 @@ class _HttpReader:
                     digits = bytes(buffer[start:stop])
                     if not digits.isdigit():
                         continue
-                    head = head.sized(int(digits))
+                    head = _Head(*head[:-1], int(digits))
                     entry = before, digits, after, head
             kept[index] = kept[0]  # a list that only grows: threads may share it
             kept[0] = entry
-            self._at = stop + len(after)
-            return self._begin(head)
+            return self._begin(head, stop + len(after))
         return None
-
-    def _keep(self, block: bytes, head: _Head) -> None:
-        cut, digits = len(block), b""
-        if head.length is not None:
-            digits = b"%d" % head.length
-            cut = block.lower().find(b"\r\ncontent-length: %b\r\n" % digits) + 18
-        if cut >= 18 and len(block) <= min(_KEPT_HEAD, self._limits[0] - 16):
-            entry = block[:cut], digits, block[cut + len(digits) :], head
-            self._kept[:] = [entry, *self._kept[: _KEPT_HEADS - 1]]
 
     def _new_head(self) -> _Head | None:
         head_bytes, most, target_bytes, _ = self._limits
@@ -5290,21 +5194,27 @@ class _HttpReader:
                 raise _HttpError(400, "Control character in a head")
             self._seen = max(0, stop - at - 3)
             return None
-        head = _parse_head(bytes(buffer[at:end]), most, target_bytes)
-        self._keep(bytes(buffer[at:stop]), head)
-        self._at = stop
-        return self._begin(head)
+        block = bytes(buffer[at:stop])
+        head = _parse_head(block[:-4], most, target_bytes)
+        cut, digits = len(block), b""
+        if head.length is not None:
+            digits = b"%d" % head.length
+            cut = block.lower().find(b"\r\ncontent-length: %b\r\n" % digits) + 18
+        if cut >= 18 and len(block) <= min(_KEPT_HEAD, head_bytes - 16):
+            entry = block[:cut], digits, block[cut + len(digits) :], head
+            self._kept[:] = [entry, *self._kept[: _KEPT_HEADS - 1]]
+        return self._begin(head, stop)
 
-    def _begin(self, head: _Head) -> _Head:
-        self._seen = 0
-        self._blank = False
+    def _begin(self, head: _Head, at: int) -> _Head:
+        self._at, self._seen, self._skip = at, 0, False
+        if head.length is not None:
+            self._check_size(head.length)
         self._head = head
-        if head.length is not None and head.length > self._limits[3]:
-            raise self._too_large()
         return head
 
-    def _too_large(self) -> _HttpError:
-        return _HttpError(413, f"Request body over {self._limits[3]} bytes")
+    def _check_size(self, size: int) -> None:
+        if size > self._limits[3]:
+            raise _HttpError(413, f"Request body over {self._limits[3]} bytes")
 
     def body(self) -> bytes | bytearray | None:
         """The body that belongs to head(), then ready for the next head."""
@@ -5318,22 +5228,19 @@ class _HttpReader:
         if stop > len(buffer):
             return None
         self._head = None
+        body = buffer
         if at or isinstance(buffer, bytes):
             body = buffer[at:stop]
-            self._at = stop
-            if stop == len(buffer):
-                self._buffer, self._at = b"", 0  # an idle connection holds nothing
+            self._advance(stop)
         else:  # it came in pieces: handed over, not copied
             self._buffer = bytes(memoryview(buffer)[stop:])
             del buffer[stop:]
-            body = buffer
         return body
 
     def _advance(self, at: int) -> None:
         self._at = at
         if at == len(self._buffer):
-            self._buffer = b""  # an idle connection holds nothing
-            self._at = 0
+            self._buffer, self._at = b"", 0  # an idle connection holds nothing
 
     def _chunks(self) -> bytearray | None:
         """RFC 9112 section 7.1, with chunk data moved out of the buffer as it comes."""
@@ -5354,20 +5261,20 @@ class _HttpReader:
                 if len(buffer) - at > _CHUNK_LINE:
                     raise _HttpError(400, "Chunk size line too long")
                 break
-            size = _chunk_size(bytes(buffer[at:end]))
+            match = re.fullmatch(_CHUNK_SIZE, buffer[at:end])
+            if not match:
+                raise _HttpError(400, "Malformed chunk size")
+            size = int(match[1], 16)
             if not size:
                 stop = self._trailer(end + 2)
                 if not stop:
                     break
                 self._advance(stop)
-                self._head = None
-                self._body = bytearray()
-                self._excess = 0
+                self._head, self._body, self._extra = None, bytearray(), 0
                 return body
-            if len(body) + size > self._limits[3]:
-                raise self._too_large()
-            self._excess = max(0, self._excess + end - at - 16 - size)
-            if self._excess > _CHUNK_EXCESS:
+            self._check_size(len(body) + size)
+            self._extra = max(0, self._extra + end - at - 16 - size)
+            if self._extra > _CHUNK_EXCESS:
                 raise _HttpError(400, "Chunked body with too much framing")
             at = end + 2
             self._left = size + 2
@@ -5394,45 +5301,28 @@ def _date_line(now: int) -> bytes:
     year, month, day, hour, minute, second, weekday, *_ = time.gmtime(now)
     if year < 2024:  # a board without a clock must not send one (RFC 9110 6.6.1)
         return b""
-    days = "Mon Tue Wed Thu Fri Sat Sun".split()
-    months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-    return (
-        f"Date: {days[weekday]}, {day:02} {months[month - 1]} {year} "
-        f"{hour:02}:{minute:02}:{second:02} GMT\r\n"
-    ).encode()
+    name = "MonTueWedThuFriSatSun"[3 * weekday :][:3]  # strftime asks the locale
+    month_name = "JanFebMarAprMayJunJulAugSepOctNovDec"[3 * month - 3 :][:3]
+    text = f"{name}, {day:02} {month_name} {year} {hour:02}:{minute:02}:{second:02}"
+    return f"Date: {text} GMT\r\n".encode("ascii")
 
 
 def _response_bytes(
     status: int, headers: bytes, body: bytes, keep_alive: bool, head_only: bool = False
 ) -> bytes:
     """A whole reply. headers: lines, each with its line end."""
-    length = b""
-    if status >= 200 and status != 204:
-        length = b"Content-Length: %d\r\n" % len(body)
-    return b"".join(
-        (
-            _STATUS_LINES[status],
-            _date_line(int(time.time())),
-            headers,
-            length,
-            _KEEP if keep_alive else _CLOSE,
-            b"" if head_only else body,
-        )
-    )
+    start = _STATUS_LINES[status] + _date_line(int(time.time()))
+    length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
+    end = _KEEP if keep_alive else _CLOSE
+    return b"".join((start, headers, length, end, b"" if head_only else body))
 
 
 def _stream_head(headers: bytes, keep_alive: bool, chunked: bool) -> bytes:
     """The head of an SSE reply: in chunks (_chunk), or for HTTP/1.0 until the close."""
-    return b"".join(
-        (
-            _STATUS_LINES[200],
-            _date_line(int(time.time())),
-            _SSE_HEAD,
-            headers,
-            b"Transfer-Encoding: chunked\r\n" if chunked else b"",
-            _KEEP if keep_alive and chunked else _CLOSE,
-        )
-    )
+    start = _STATUS_LINES[200] + _date_line(int(time.time()))
+    coding = b"Transfer-Encoding: chunked\r\n" if chunked else b""
+    end = _KEEP if keep_alive and chunked else _CLOSE
+    return b"".join((start, _SSE_HEAD, headers, coding, end))
 
 
 def _chunk(data: bytes) -> bytes:
@@ -5450,18 +5340,16 @@ def _sse_event(data: bytes, id: bytes | None = None, retry: int | None = None) -
 @functools.lru_cache(maxsize=16)
 def _accepts(header: str | None) -> tuple[bool, bool]:
     """Whether an Accept field takes (JSON, an event stream); all by default."""
-    if not header or header == "*/*":
+    if not header:
         return True, True
     taken: dict[str, bool] = {}
-    for part in header.lower().split(","):
+    for part in _listed(header):
         media, *parameters = [item.strip() for item in part.split(";")]
         refused = [q for q in parameters if q[:3] == "q=0" and not q[3:].strip(".0")]
         taken[media] = not refused
     every = taken.get("*/*", taken.get("*", False))
-    return (
-        taken.get("application/json", taken.get("application/*", every)),
-        taken.get("text/event-stream", taken.get("text/*", every)),
-    )
+    json_taken = taken.get("application/json", taken.get("application/*", every))
+    return json_taken, taken.get("text/event-stream", taken.get("text/*", every))
 
 
 def _decode_mcp_value(value: str) -> str | None:
@@ -5470,13 +5358,11 @@ def _decode_mcp_value(value: str) -> str | None:
         return None
     if not (value.startswith("=?base64?") and value.endswith("?=") and len(value) > 10):
         return value
-    try:
+    with contextlib.suppress(ValueError):
         raw = binascii.a2b_base64(value[9:-2])
         # a2b_base64 skips what it does not know: only the same text back is strict.
-        if binascii.b2a_base64(raw, newline=False) == value[9:-2].encode():
+        if binascii.b2a_base64(raw, newline=False) == value[9:-2].encode("ascii"):
             return raw.decode()
-    except ValueError:
-        pass
     return None
 
 
@@ -5486,16 +5372,10 @@ def _host_name(host: str) -> tuple[str, int | None] | None:
 
     An IPv6 address comes without its brackets, a name without its last dot.
     """
-    pattern = r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{0,5}))?"
-    match = re.fullmatch(pattern, host)
-    if not match:
+    match = re.fullmatch(_HOST, host)
+    if not match or match[2] == "." or not 0 < int(match[3] or 1) < 65536:
         return None
-    name = match[1] or match[2].lower()
-    name = name[:-1] if name.endswith(".") else name
-    port = int(match[3]) if match[3] else None
-    if not name or port == 0 or (port or 0) > 65535:
-        return None
-    return name.lower(), port
+    return (match[1] or match[2]).lower(), int(match[3]) if match[3] else None
 
 
 def _origin_host(origin: str) -> tuple[str, int | None] | None:
@@ -7253,7 +7133,15 @@ _OPTIONS = (  # of `run`: option, argument, help
     ("--log-level", "LEVEL", "one of " + ", ".join(_LEVELS)),
 )
 # Commands of cli.py that are clients, and their help.
-_CLIENT_COMMANDS: dict[str, str] = {}
+_CLIENT_COMMANDS = {  # cli.py runs them
+    "info": "show what a server is",
+    "list": "list the tools, resources and prompts of a server",
+    "call": "call a tool",
+    "read": "read a resource",
+    "prompt": "get a prompt",
+    "watch": "print changes as they come",
+    "ping": "measure the round trip",
+}
 
 
 def _parser() -> Any:

@@ -1,0 +1,471 @@
+"""The commands for people: output, exit status, questions on a terminal."""
+
+import base64
+import contextlib
+import io
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from tinymcp import cli
+from tinymcp.client import Client
+
+from .test_transports import fake
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+APP = '''
+import base64
+from typing import Annotated, Literal
+
+from tinymcp import Context, ImageContent, MCPError, ResourceLink, Server, ToolError
+
+server = Server("greenhouse", version="1.0", instructions="Close it at night.",
+                description="A greenhouse", website_url="https://g.example/")
+level = [0]
+
+@server.tool()
+def set_vent(percent: Annotated[int, {"maximum": 100}], how: str = "now") -> dict:
+    """Open the roof vent.
+
+    More text that a list does not show.
+    """
+    return {"percent": percent, "how": how}
+
+@server.tool()
+def fail() -> str:
+    raise ToolError("the pump is \\x1b[31mempty")
+
+@server.tool()
+def blocks():
+    return [ImageContent(data="AAAA", mime_type="image/png"),
+            ResourceLink(name="log", uri="file:///log")]
+
+@server.tool()
+def work(ctx: Context) -> str:
+    ctx.report_progress(1, 4, "first")
+    ctx.report_progress(2)
+    ctx.info("half way")
+    return "done"
+
+@server.tool()
+def ask(ctx: Context) -> str:
+    form = {"type": "object", "required": ["name", "sure"], "properties": {
+        "name": {"type": "string", "title": "Plant", "description": "which one"},
+        "sure": {"type": "boolean"},
+        "beds": {"type": "integer", "default": 3},
+        "size": {"type": "string", "enum": ["small", "big"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        "note": {"type": "string"}}}
+    answer = ctx.elicit("Plant what?", form)
+    return f"{answer.action} {answer.content}"
+
+@server.tool()
+def sign_in(ctx: Context) -> str:
+    return ctx.elicit_url("Sign in", "https://shop.example/in?x=1").action
+
+@server.resource("sensor://level", mime_type="application/json")
+def water_level() -> dict:
+    """Litres in the tank."""
+    return {"litres": level[0]}
+
+@server.tool()
+def pour() -> int:
+    level[0] += 1
+    server.notify_updated("sensor://level")
+    return level[0]
+
+@server.resource("image://logo", mime_type="image/png")
+def logo() -> bytes:
+    return b"\\x89PNG"
+
+@server.resource("bed://{name}")
+def bed(name: str) -> str:
+    return name
+
+@server.prompt()
+def advice(plant: str, day: str = "today") -> str:
+    """Ask for advice."""
+    return f"{plant} {day}"
+
+if __name__ == "__main__":
+    server.run()
+'''
+
+
+class AppCase(unittest.TestCase):
+    """Has a server to talk to."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.app = os.path.join(cls.folder.name, "app.py")
+        pathlib.Path(cls.app).write_text(APP)
+        cls.target = ["--env", f"PYTHONPATH={ROOT}", "--", sys.executable, cls.app]
+
+
+class CliTest(AppCase):
+    def run_main(self, *words, target=None):
+        """(exit status, stdout, stderr) of a command in this process."""
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+        target = self.target if target is None else target
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = cli.main([*words, *target])
+        out.flush()
+        return status, out.buffer.getvalue().decode("utf-8", "replace"), err.getvalue()
+
+    def output(self, *words, **options):
+        status, out, err = self.run_main(*words, **options)
+        self.assertEqual((status, err), (0, ""))
+        return out
+
+    def test_info(self):
+        text = self.output("info")
+        self.assertIn(
+            "greenhouse 1.0 (MCP 2026-07-28)\nA greenhouse\nhttps://g.example/", text
+        )
+        self.assertIn("Close it at night.", text)
+        data = json.loads(self.output("info", "--json", "--mode", "legacy"))
+        self.assertEqual(data["protocolVersion"], "2025-11-25")
+
+    def test_list(self):
+        text = self.output("list")
+        self.assertRegex(
+            text, r"set_vent\(percent: integer, \[how: string\]\) +Open the"
+        )
+        self.assertNotIn("More text", text)
+        self.assertRegex(text, r"sensor://level +Litres in the tank\.")
+        self.assertRegex(text, r"templates\n +bed://\{name\}")
+        self.assertRegex(text, r"advice\(plant, \[day\]\) +Ask for advice\.")
+        self.assertEqual(len(json.loads(self.output("list", "--json"))["resources"]), 2)
+
+    def test_call(self):
+        cases = [
+            (["percent=40"], '{"percent":40,"how":"now"}'),
+            (["percent:=40", "how=5"], '{"percent":40,"how":"5"}'),
+            (['{"percent": 1}'], '{"percent":1,"how":"now"}'),
+        ]
+        for words, wanted in cases:
+            self.assertEqual(self.output("call", "set_vent", *words).strip(), wanted)
+        result = json.loads(self.output("call", "--json", "set_vent", "percent=1"))
+        self.assertEqual(result["structuredContent"], {"percent": 1, "how": "now"})
+        text = self.output("call", "blocks")
+        self.assertEqual(text, "[image/png, 3 bytes]\n[log: file:///log]\n")
+
+    def test_call_refused(self):
+        """Arguments are checked before anything is sent."""
+        cases = [
+            (["nope"], "no tool 'nope'; there are: set_vent"),
+            (["set_vent"], "percent"),
+            (["set_vent", "percent=200"], "expected an integer <= 100, got 200"),
+            (["set_vent", "percent=x"], 'got the string "x"'),
+            (["set_vent", "percent"], "not NAME=VALUE: 'percent'"),
+            (["set_vent", "percent:={"], "'{': Parse error"),
+            (["set_vent", "{1}"], "Parse error"),
+            ([], "call takes TARGET NAME"),
+        ]
+        for words, wanted in cases:
+            status, out, err = self.run_main("call", *words)
+            self.assertEqual((status, out), (2, ""), words)
+            self.assertRegex(err, wanted)
+
+    def test_tool_error(self):
+        status, out, err = self.run_main("call", "fail")
+        self.assertEqual(status, 1)
+        self.assertIn("says that it failed", err)
+        self.assertIn("the pump is", out)
+
+    def test_read(self):
+        self.assertEqual(
+            json.loads(self.output("read", "sensor://level")), {"litres": 0}
+        )
+        self.assertIn("PNG", self.output("read", "image://logo"))
+        data = json.loads(self.output("read", "--json", "image://logo"))
+        self.assertEqual(base64.b64decode(data["contents"][0]["blob"]), b"\x89PNG")
+        status, _, err = self.run_main("read", "sensor://none")
+        self.assertEqual(status, 3)
+        self.assertIn("the server says: Resource not found (-32602)", err)
+
+    def test_prompt(self):
+        self.assertEqual(
+            self.output("prompt", "advice", "plant=fern"), "user: fern today\n"
+        )
+        data = json.loads(self.output("prompt", "--json", "advice", "plant=a"))
+        self.assertEqual(len(data["messages"]), 1)
+
+    def test_ping(self):
+        text = self.output("ping", "-n", "20")
+        self.assertRegex(
+            text, r"20 round trips: min [\d.]+, median [\d.]+, p99 [\d.]+,"
+        )
+        data = json.loads(self.output("ping", "--json", "-n", "1"))
+        self.assertEqual((data["n"], data["min"]), (1, data["max"]))
+
+    def test_verbose(self):
+        status, out, err = self.run_main("call", "--verbose", "work")
+        self.assertEqual((status, out), (0, "done\n"))
+        self.assertIn("tinymcp: info: half way", err)
+        target = ["--", *fake(first=["hello\n"])]
+        _, _, err = self.run_main("info", "--verbose", target=target)
+        self.assertIn("skipped a line", err)
+
+    def test_no_connection(self):
+        """Exit status 4 and 2."""
+        cases = [
+            (4, ["info", "http://127.0.0.1:9/"], "127.0.0.1:9"),
+            (4, ["info", "--", "/no-such-command"], "no-such-command"),
+            (
+                4,
+                ["info", "--timeout", "0.2", "--", *fake(initialize="silent")],
+                "no answer",
+            ),
+            (2, ["info"], "no TARGET"),
+            (2, ["info", "http://h", "--header", "x"], "NAME:VALUE"),
+            (2, ["info", "http://h", "--token-file", "/no/such"], "/no/such"),
+            (2, ["info", "http://h", "--mode", "1999"], "mode is"),
+        ]
+        for status, words, wanted in cases:
+            got, _, err = self.run_main(*words, target=[])
+            self.assertEqual(got, status, err)
+            self.assertIn(wanted, err)
+
+    def test_authorization(self):
+        """Exit status 5; a token from a file, headers."""
+        code = (
+            "import http.server, sys\n"
+            "class Handler(http.server.BaseHTTPRequestHandler):\n"
+            "    def do_POST(self):\n"
+            "        sent = self.headers['authorization'], self.headers['x-y']\n"
+            "        print(*sent, flush=True)\n"
+            "        self.send_response(401)\n"
+            "        self.send_header('content-length', '0')\n"
+            "        self.end_headers()\n"
+            "    do_GET = do_POST\n"
+            "    def log_message(self, *words):\n"
+            "        pass\n"
+            "server = http.server.HTTPServer(('127.0.0.1', 0), Handler)\n"
+            "print(server.server_port, flush=True)\n"
+            "server.serve_forever()\n"
+        )
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
+                token = pathlib.Path(self.folder.name, "token")
+                token.write_text("secret\n")
+                words = ["--token-file", str(token), "--header", "X-Y: z"]
+                status, _, err = self.run_main("info", url, *words, target=[])
+                self.assertEqual(status, 5)
+                self.assertEqual(server.stdout.readline(), "Bearer secret z\n")
+                home = {"HOME": self.folder.name}
+                with mock.patch.dict(os.environ, home):
+                    status, _, err = self.run_main("info", url, "--oauth", target=[])
+                self.assertEqual(status, 5, err)
+            finally:
+                server.terminate()
+
+    def test_watch(self):
+        """Prints the value now, and again when it changes; Ctrl-C ends it."""
+        process = self.start("watch", "sensor://level")
+        self.assertRegex(
+            process.stdout.readline(), r'\d\d:\d\d:\d\d sensor://level {"litres":0}'
+        )
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(20), 130)
+
+    def start(self, *words):
+        command = [sys.executable, "-m", "tinymcp", *words, *self.target]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **pipes)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_watch_changes(self):
+        import asyncio
+
+        from .fakes import META, FakeStream
+
+        def listen(params):
+            meta = {META + "subscriptionId": server.seen[-1]["id"]}
+            acknowledged = "notifications/subscriptions/acknowledged"
+            server.notify(
+                acknowledged, _meta=meta, notifications=params["notifications"]
+            )
+            server.notify("notifications/resources/updated", _meta=meta, uri="x://y")
+            server.notify("notifications/tools/list_changed", _meta=meta)
+            return {"_meta": meta}
+
+        async def watch(*words, **methods):
+            nonlocal server
+            server = FakeStream(subscriptions__listen=listen, **methods)
+            options = cli._options(["watch", "x", *words])
+            _, rest = cli._client(options, [])
+            await cli._run(Client(server), options, rest)
+
+        server = None
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            read = {"contents": [{"uri": "x://y", "text": "7"}]}
+            asyncio.run(watch("--json", "x://y", resources__read=read))
+            asyncio.run(watch())
+        first, second, third = out.getvalue().splitlines()
+        self.assertEqual(json.loads(first)["kind"], "now")
+        self.assertEqual(json.loads(second)["kind"], "updated")
+        self.assertIn("list of tools changed", third)
+
+    def test_broken_pipe(self):
+        """As in `| head`: no traceback."""
+        script = f"{sys.executable} -m tinymcp list --json $0 | true"
+        target = " ".join(f"'{word}'" for word in self.target)
+        done = subprocess.run(
+            ["sh", "-c", script.replace("$0", target)], cwd=ROOT, capture_output=True
+        )
+        self.assertEqual(done.stderr, b"")
+
+    def test_shown_text_is_harmless(self):
+        self.assertEqual(cli._clean("a\x1b[31m\n\té\x07"), "a\\x1b[31m\n\té\\x07")
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, command):
+        self.text = ""
+        pid, self.fd = pty.fork()
+        if pid == 0:
+            os.chdir(ROOT)
+            os.execv(sys.executable, [sys.executable, "-m", "tinymcp", *command])
+        self.pid = pid
+
+    def expect(self, pattern):
+        """Wait until the screen shows something."""
+        end = time.monotonic() + 20
+        while not re.search(pattern, self.text):
+            ready, _, _ = select.select(
+                [self.fd], [], [], max(end - time.monotonic(), 0)
+            )
+            if not ready:
+                raise AssertionError(f"no {pattern!r} in {self.text!r}")
+            try:
+                data = os.read(self.fd, 4096)
+            except OSError:  # the end, on Linux
+                data = b""
+            if not data:
+                raise AssertionError(f"no {pattern!r} in {self.text!r}")
+            self.text += data.decode()
+        self.text = self.text[re.search(pattern, self.text).end() :]
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        with contextlib.suppress(OSError):
+            while True:
+                data = os.read(self.fd, 4096)
+                if not data:
+                    break
+                self.text += data.decode()
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class TerminalTest(AppCase):
+    """Questions are asked, progress is shown."""
+
+    def terminal(self, *words):
+        return Terminal([*words, *self.target])
+
+    def test_form(self):
+        """ELI-01, ELI-02: every field, again until it is right; defaults."""
+        screen = self.terminal("call", "ask")
+        screen.expect("Plant what")
+        screen.expect("ancel: ")
+        screen.type("y\n")
+        screen.expect(r"Plant \(which one\): string: ")
+        screen.type("\n")  # required
+        screen.expect("Plant.*: ")
+        screen.type("fern\n")
+        screen.expect("sure: y/n: ")
+        screen.type("maybe\n")
+        screen.expect("sure: y/n: ")
+        screen.type("yes\n")
+        screen.expect(r"beds: integer \[3\]: ")
+        screen.type("\n")
+        screen.expect("one of small, big: ")
+        screen.type("huge\n")
+        screen.expect("one of small, big: ")
+        screen.type("big\n")
+        screen.expect("some of a, b: ")
+        screen.type("a, b\n")
+        screen.expect("note: string: ")
+        screen.type("\n")
+        screen.expect("accept.*3.*fern.*True.*big.*a.*b")
+        self.assertEqual(screen.end(), 0)
+
+    def test_form_refused(self):
+        for answer, wanted in (
+            ("n\n", "decline"),
+            ("\n", "cancel"),
+            ("\x04", "cancel"),
+        ):
+            screen = self.terminal("call", "ask")
+            screen.expect("ancel: ")
+            screen.type(answer)
+            screen.expect(wanted)
+            self.assertEqual(screen.end(), 0)
+
+    def test_url(self):
+        """ELI-03, ELI-04: the whole URL and its host are shown first."""
+        screen = self.terminal("call", "sign_in")
+        screen.expect(r"https://shop\.example/in\?x=1")
+        screen.expect(r"page of shop\.example\? ")
+        screen.type("n\n")
+        screen.expect("decline")
+        self.assertEqual(screen.end(), 0)
+
+    def test_progress(self):
+        screen = self.terminal("call", "work")
+        screen.expect("1.*/4.* first")
+        screen.expect("done")
+        self.assertEqual(screen.end(), 0)
+
+    def test_control_characters(self):
+        screen = self.terminal("call", "fail")
+        screen.expect(r"the pump is \\x1b\[31mempty")
+        self.assertEqual(screen.end(), 1)
+
+    def test_interrupt(self):
+        screen = self.terminal("call", "ask")
+        screen.expect("ancel: ")
+        screen.type("\x03")
+        self.assertEqual(screen.end(), 130)
+
+
+class AskTest(unittest.TestCase):
+    def test_pages_that_are_none(self):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            self.assertFalse(cli._ask_url({"url": "javascript:alert(1)"}))
+            with mock.patch("sys.stdin", io.StringIO("")):
+                self.assertFalse(cli._ask_url({"url": "https://x/"}))
+            with mock.patch("sys.stdin", io.StringIO("y\n")):
+                with mock.patch("webbrowser.open") as opened:
+                    self.assertTrue(cli._ask_url({"url": "https://x/"}))
+        opened.assert_called_once_with("https://x/")
+        self.assertIn("refused", err.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
