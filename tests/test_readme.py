@@ -1,0 +1,446 @@
+"""The README says what is true: tables, code blocks, the curl line, the commands.
+
+python3 tests/test_readme.py --write    writes the limits table anew
+"""
+
+from __future__ import annotations
+
+import ast
+import http.client
+import inspect
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if __name__ == "__main__":
+    sys.path.insert(0, ROOT)
+
+import tinymcp  # noqa: E402
+
+rt = sys.modules[tinymcp.Server.__module__]
+README = os.path.join(ROOT, "README.md")
+LIMIT = 30.0  # seconds until a subprocess is given up
+MARKS = ("<!-- limits: written by tests/test_readme.py -->\n", "<!-- end of limits -->")
+
+
+def readme() -> str:
+    with open(README, encoding="utf-8") as file:
+        return file.read()
+
+
+def blocks(language: str) -> list:
+    """The code blocks of one language, in order."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", readme(), re.DOTALL | re.MULTILINE
+    )
+
+
+def shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return " in ".join(shown(part) for part in value) + " s"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def limits_table() -> str:
+    """One row for each limit of class Limits: name, default, its comment."""
+    rows = ["| limit | default | what it bounds |", "|---|--:|---|"]
+    source = inspect.getsource(rt.Limits)
+    for name, text in re.findall(r"^    (\w+) = .+?  # (.+)$", source, re.MULTILINE):
+        rows.append(f"| `{name}` | {shown(getattr(rt.Limits, name))} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def modern(number, method, **params):
+    params["_meta"] = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    return json.dumps(message).encode() + b"\n"
+
+
+def python(*command, cwd=ROOT, text=b""):
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        input=text,
+        capture_output=True,
+        timeout=LIMIT,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+class TablesTest(unittest.TestCase):
+    def test_limits_table_is_class_limits(self) -> None:
+        text = readme()
+        table = text.partition(MARKS[0])[2].partition(MARKS[1])[0]
+        renew = "run: python3 tests/test_readme.py --write"
+        self.assertEqual(table.strip(), limits_table().strip(), renew)
+        public = [name for name in vars(rt.Limits) if not name.startswith("_")]
+        self.assertEqual(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE), public)
+
+    def test_every_public_name_is_in_the_api_table(self) -> None:
+        section = readme().partition("\n## API\n")[2].partition("\n## ")[0]
+        table = "\n".join(re.findall(r"^\|.*\|$", section, re.MULTILINE))
+        named = set(re.findall(r"\w+", table))
+        self.assertEqual([n for n in tinymcp.__all__ if n not in named], [])
+
+    def test_api_table_names_what_exists(self) -> None:
+        """Methods of Server and members of Context in the table, and the reverse."""
+        section = readme().partition("\n## API\n")[2].partition("\n## ")[0]
+        for owner, prefix in ((tinymcp.Server, "server"), (tinymcp.Context, "ctx")):
+            named = set(re.findall(rf"`{prefix}\.(\w+)", section))
+            missing = [name for name in named if not hasattr(owner, name)]
+            self.assertEqual(missing, [], prefix)
+
+    def test_revisions(self) -> None:
+        for revision in rt._LEGACY + rt._MODERN:
+            self.assertIn(revision, readme())
+
+    def test_exit_codes_of_the_command_line(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "bad.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("import nothing_of_that_name\n")
+            cases = [
+                (("run", "no-such-app.py"), 2),
+                (("run", path), 2),
+                (("run", "examples/hello.py:nobody"), 2),
+                (("run", "examples/hello.py", "--http", "0.0.0.0:0"), 2),
+                (("run", "examples/hello.py"), 0),
+                (("check", "examples/hello.py"), 0),
+                (("--help",), 0),
+            ]
+            for arguments, wanted in cases:
+                with self.subTest(arguments=arguments):
+                    code, _, stderr = python("-m", "tinymcp", *arguments)
+                    self.assertEqual(code, wanted, stderr)
+                    self.assertNotIn("Traceback", stderr)
+
+
+class CodeTest(unittest.TestCase):
+    def test_python_blocks_compile(self) -> None:
+        found = blocks("python")
+        self.assertGreater(len(found), 2)
+        for number, text in enumerate(found):
+            flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            compile(text, f"README block {number}", "exec", flags)
+
+    def test_json_blocks_are_json(self) -> None:
+        for text in blocks("json"):
+            json.loads(text)
+
+    def test_the_12_line_server_answers(self) -> None:
+        text = blocks("python")[0]
+        self.assertEqual(len(text.splitlines()), 12)
+        asked = modern(1, "tools/call", name="set_target", arguments={"celsius": 21})
+        asked += modern(2, "tools/call", name="set_target", arguments={"celsius": 31})
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "app.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            with open(os.path.join(folder, "tinymcp.py"), "wb") as copy:
+                with open(rt.__file__, "rb") as file:
+                    copy.write(file.read())
+            for command in (["app.py"], ["tinymcp.py", "run", "app.py"]):
+                code, stdout, stderr = python(*command, cwd=folder, text=asked)
+                self.assertEqual(code, 0, stderr)
+                replies = {r["id"]: r for r in map(json.loads, stdout.splitlines())}
+                good, bad = replies[1]["result"], replies[2]["result"]
+                self.assertEqual(good["structuredContent"], {"target": 21})
+                self.assertTrue(bad["isError"])
+                # What the README shows of the refusal is what the server says.
+                self.assertIn(bad["content"][0]["text"], readme())
+
+    def test_the_server_that_asks(self) -> None:
+        """The block about questions asks once and keeps its side effect."""
+        space: dict = {"log": []}
+        text = next(block for block in blocks("python") if "ctx.once" in block)
+        exec(compile(text, "README", "exec"), space)
+        server = space["server"]
+        for answers, wanted in (
+            ({"1": False}, "not fed"),
+            ({"1": True, "2": False}, "portion 1, bell silent"),
+            ({"1": True, "2": True}, "portion 2, bell rung"),
+        ):
+            result = server.call("feed_fish", answers=answers)
+            self.assertEqual(result["content"][0]["text"], wanted)
+
+
+class CommandTest(unittest.TestCase):
+    """The first two minutes: the board over HTTP and the curl line against it."""
+
+    def curl(self) -> tuple:
+        """Path, headers and body of the curl command in the README."""
+        line = next(block for block in blocks("sh") if "curl" in block)
+        words = shlex.split(line)
+        headers, body, url = {}, "", ""
+        for flag, value in zip(words, words[1:]):
+            if flag == "-H":
+                name, _, text = value.partition(": ")
+                headers[name] = text
+            elif flag == "-d":
+                body = value
+            elif value.startswith("http"):
+                url = value
+        self.assertTrue(url.startswith("http://127.0.0.1:8000/"), url)
+        return url.partition(":8000")[2], headers, body
+
+    def test_the_curl_line(self) -> None:
+        path, headers, body = self.curl()
+        command = next(b for b in blocks("sh") if "board.py --http" in b).splitlines()[
+            0
+        ]
+        words = shlex.split(command.partition("#")[0])
+        self.assertEqual(words[0], "python3")
+        words[words.index("8000")] = "127.0.0.1:0"
+        server = subprocess.Popen(
+            [sys.executable, *words[1:]],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        watchdog = threading.Timer(LIMIT, server.kill)
+        watchdog.start()
+        try:
+            port = self.port(server.stderr)
+            reply = self.post(port, path, headers, body)
+        finally:
+            server.terminate()
+            rest = server.stderr.read()
+            code = server.wait()
+            server.stderr.close()
+            watchdog.cancel()
+        self.assertEqual(code, 0, rest)
+        self.assertNotIn("Traceback", rest)
+        printed = json.loads(blocks("json")[0])
+        self.assertEqual(self.shape(reply), self.shape(printed))
+
+    def port(self, stderr: io.TextIOBase) -> int:
+        lines = []
+        for line in stderr:
+            lines.append(line)
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            if found:
+                return int(found.group(1))
+        raise AssertionError("no address on stderr: " + "".join(lines))
+
+    def post(self, port, path, headers, body):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+        try:
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            text = response.read()
+            self.assertEqual(response.status, 200, text)
+            return json.loads(text)
+        finally:
+            connection.close()
+
+    def shape(self, value):
+        """The answer with its types in place of its values."""
+        if isinstance(value, dict):
+            return {key: self.shape(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.shape(item) for item in value]
+        return type(value).__name__
+
+
+SDK_SERVER = '''
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Optional, TypedDict
+
+from mcp.server.fastmcp import Context, FastMCP, Image
+from mcp.server.fastmcp.exceptions import ToolError
+from mcp.server.fastmcp.prompts.base import AssistantMessage, Message, UserMessage
+from mcp.types import (
+    Completion,
+    PromptReference,
+    TextContent,
+    ToolAnnotations,
+)
+
+
+@dataclass
+class Shop:
+    stock: dict
+
+
+@asynccontextmanager
+async def lifespan(server: FastMCP) -> AsyncIterator[Shop]:
+    yield Shop(stock={"Dune": 3})
+
+
+mcp = FastMCP("Bookshop", instructions="Sells books.", lifespan=lifespan)
+
+
+class Book(TypedDict):
+    title: str
+    copies: int
+
+
+@mcp.tool(title="Find", annotations=ToolAnnotations(readOnlyHint=True))
+def find(title: str, ctx: Context) -> Book:
+    """Finds a book."""
+    stock = ctx.request_context.lifespan_context.stock
+    if title not in stock:
+        raise ToolError(f"No book {title!r}")
+    return {"title": title, "copies": stock[title]}
+
+
+@mcp.tool()
+async def import_books(titles: list[str], ctx: Context) -> str:
+    """Imports books."""
+    for done, title in enumerate(titles, start=1):
+        await ctx.report_progress(done, total=len(titles), message=title)
+    await ctx.info("imported")
+    return f"Imported {len(titles)} books"
+
+
+@mcp.tool()
+def count(numbers: list[int]) -> int:
+    """Adds numbers."""
+    return sum(numbers)
+
+
+@mcp.tool()
+def cover():
+    """Shows a cover."""
+    return [TextContent(type="text", text="Dune"), Image(data=b"png", format="png")]
+
+
+@mcp.resource("shop://books/{title}", mime_type="text/plain")
+def book(title: str) -> str:
+    """One book."""
+    return f"About {title}"
+
+
+@mcp.prompt(title="Recommend")
+def recommend(genre: str) -> list[Message]:
+    """Asks for a book."""
+    return [UserMessage(f"A book of {genre}?"), AssistantMessage("Which mood?")]
+
+
+@mcp.completion()
+async def complete(ref, argument, context) -> Optional[Completion]:
+    if isinstance(ref, PromptReference) and argument.name == "genre":
+        return Completion(values=["crime", "poetry"], total=2, hasMore=False)
+    return None
+
+
+if __name__ == "__main__":
+    mcp.run(transport="stdio")
+'''
+# The same server in the words of version 2 of the SDK.
+SDK_2_SERVER = (
+    SDK_SERVER.replace("mcp.server.fastmcp", "mcp.server.mcpserver")
+    .replace("FastMCP", "MCPServer")
+    .replace("readOnlyHint", "read_only_hint")
+    .replace("hasMore", "has_more")
+)
+SDK_ASKS = [
+    ("tools/call", {"name": "find", "arguments": {"title": "Dune"}}),
+    ("tools/call", {"name": "find", "arguments": {"title": "Emma"}}),
+    ("tools/call", {"name": "import_books", "arguments": {"titles": ["a", "b"]}}),
+    ("tools/call", {"name": "count", "arguments": {"numbers": [1, 2, 3]}}),
+    ("tools/call", {"name": "cover", "arguments": {}}),
+    ("resources/read", {"uri": "shop://books/Dune"}),
+    ("prompts/get", {"name": "recommend", "arguments": {"genre": "crime"}}),
+    (
+        "completion/complete",
+        {
+            "ref": {"type": "ref/prompt", "name": "recommend"},
+            "argument": {"name": "genre", "value": ""},
+        },
+    ),
+    ("tools/list", {}),
+]
+
+
+class FromTheSDKTest(unittest.TestCase):
+    """A server written for the official Python SDK moves by its import lines."""
+
+    def moved(self, text: str) -> str:
+        """The README's rule: every name comes from tinymcp, the class is Server, and
+        keywords of SDK 1 that are camelCase are written as in SDK 2."""
+        text = text.replace("readOnlyHint", "read_only_hint")
+        text = text.replace("hasMore", "has_more")
+        text = re.sub(
+            r"^from mcp[.\w]* import", "from tinymcp import", text, flags=re.M
+        )
+        return re.sub(
+            r"^(from tinymcp import .*)\b(FastMCP|MCPServer)\b",
+            r"\1Server as \2",
+            text,
+            flags=re.M,
+        )
+
+    def test_a_server_moves_by_its_import_lines(self) -> None:
+        for text in (SDK_SERVER, SDK_2_SERVER):
+            with self.subTest(text[180:220]), tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "shop.py")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(self.moved(text))
+                self.check(self.answers(path))
+
+    def answers(self, path: str) -> list:
+        params = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "0"},
+        }
+        messages = [
+            {"id": 0, "method": "initialize", "params": params},
+            {"method": "notifications/initialized"},
+        ]
+        for number, (method, params) in enumerate(SDK_ASKS, start=1):
+            messages.append({"id": number, "method": method, "params": params})
+        lines = [json.dumps({"jsonrpc": "2.0", **message}) for message in messages]
+        text = "\n".join(lines).encode() + b"\n"
+        code, stdout, stderr = python("-m", "tinymcp", "run", path, text=text)
+        self.assertEqual(code, 0, stderr)
+        replies = {}
+        for line in stdout.splitlines():
+            reply = json.loads(line)
+            if "id" in reply:
+                self.assertNotIn("error", reply)
+                replies[reply["id"]] = reply["result"]
+        self.assertEqual(replies[0]["instructions"], "Sells books.")
+        return [replies[number] for number in range(1, len(SDK_ASKS) + 1)]
+
+    def check(self, answers: list) -> None:
+        found, missing, imported, summed, cover, read, prompt, values, listed = answers
+        self.assertEqual(found["structuredContent"], {"title": "Dune", "copies": 3})
+        self.assertTrue(missing["isError"])
+        self.assertIn("Emma", missing["content"][0]["text"])
+        self.assertEqual(imported["content"][0]["text"], "Imported 2 books")
+        self.assertEqual(summed["structuredContent"], {"result": 6})
+        self.assertEqual([b["type"] for b in cover["content"]], ["text", "image"])
+        self.assertEqual(read["contents"][0]["text"], "About Dune")
+        roles = [message["role"] for message in prompt["messages"]]
+        self.assertEqual(roles, ["user", "assistant"])
+        self.assertEqual(values["completion"]["values"], ["crime", "poetry"])
+        tools = {tool["name"]: tool for tool in listed["tools"]}
+        self.assertIs(tools["find"]["annotations"]["readOnlyHint"], True)
+        self.assertEqual(tools["find"]["title"], "Find")
+        self.assertEqual(list(tools), ["find", "import_books", "count", "cover"])
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        before, _, rest = readme().partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        with open(README, "w", encoding="utf-8") as file:
+            file.write(before + MARKS[0] + limits_table() + MARKS[1] + after)
+    else:
+        unittest.main()
