@@ -214,6 +214,7 @@ class CommandTest(unittest.TestCase):
         try:
             port = self.port(server.stderr)
             reply = self.post(port, path, headers, body)
+            short = self.short_form(port)
         finally:
             server.terminate()
             rest = server.stderr.read()
@@ -224,6 +225,15 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn("Traceback", rest)
         printed = json.loads(blocks("json")[0])
         self.assertEqual(self.shape(reply), self.shape(printed))
+        self.assertEqual(short.keys(), reply["result"]["structuredContent"].keys())
+
+    def short_form(self, port: int) -> dict:
+        """The answer of `python3 -m tinymcp call`, as the README shows it."""
+        line = next(b for b in blocks("sh") if "tinymcp call" in b)
+        words = shlex.split(line.replace(":8000", f":{port}"))
+        code, stdout, stderr = python(*words[1:])
+        self.assertEqual(code, 0, stderr)
+        return json.loads(stdout)
 
     def port(self, stderr: io.TextIOBase) -> int:
         lines = []
