@@ -2811,7 +2811,7 @@ class _Batch(_Peer):
 class _Listener:
     """One stream of change notifications and what it wants."""
 
-    __slots__ = "peer id kinds uris pending session".split()
+    __slots__ = "peer id kinds uris pending session acknowledged".split()
 
     def __init__(self, peer: Any, kinds: Iterable[str], uris: Iterable[str]) -> None:
         self.peer = peer
@@ -2820,10 +2820,11 @@ class _Listener:
         self.kinds = frozenset(kinds)
         self.uris = set(uris)
         self.pending: dict[tuple[str, str], None] = {}  # waits for the peer
+        self.acknowledged = False  # a listen stream: nothing may come before (SUB-01)
 
     def ready(self) -> bool:
-        initialized = self.session is None or self.session.ready
-        return initialized and bool(self.peer.ready())
+        open = self.acknowledged if self.session is None else self.session.ready
+        return open and bool(self.peer.ready())
 
     def message(self, key: tuple[str, str]) -> bytes:
         params: dict[str, Any] = {}
@@ -3822,13 +3823,15 @@ class _Core:
         return call
 
     def _launch_listen(self, call: _Call) -> None:
-        """Acknowledge, then join the hub: nothing may come before (SUB-01)."""
+        """Join the hub, then acknowledge: no change is lost after it, none comes before."""
         params = {"_meta": {_SUBSCRIPTION_KEY: call.id}, "notifications": call.state}
         self._owe(call, math.inf)
+        self._hub.add(call.listener)
         call.peer.send(
             _notification("notifications/subscriptions/acknowledged", params)
         )
-        self._hub.add(call.listener)
+        call.listener.acknowledged = True
+        self._wake()
 
     def _end_listen(self, call: _Call) -> None:
         """A listen stream ends with its result and nothing after it (SUB-04)."""
@@ -5162,17 +5165,15 @@ class _HttpReader:
             before, digits, after, head = entry
             if not buffer.startswith(before, at):
                 continue
-            start = stop = at + len(before)
+            stop = at + len(before)
             if digits:
-                stop = buffer.find(b"\r", start, start + 16)
-                if stop < 0 or not buffer.startswith(after, stop):
+                start, stop = stop, buffer.find(b"\r", stop, stop + 16)
+                given = bytes(buffer[start:stop])
+                if not (given.isdigit() and buffer.startswith(after, stop)):
                     continue
-                if digits != buffer[start:stop]:
-                    digits = bytes(buffer[start:stop])
-                    if not digits.isdigit():
-                        continue
-                    head = _Head(*head[:-1], int(digits))
-                    entry = before, digits, after, head
+                if given != digits:
+                    head = _Head(*head[:-1], int(given))
+                    entry = before, given, after, head
             kept[index] = kept[0]  # a list that only grows: threads may share it
             kept[0] = entry
             return self._begin(head, stop + len(after))
@@ -5681,16 +5682,13 @@ class _Exchange(_Peer):
             self.end()
 
     def end_stream(self) -> None:
-        stream, connection = self.stream, self.connection
+        """Written is not read: a legacy stream stays for Last-Event-ID, within bounds."""
+        connection = self.connection
         if self.ended:
             return
         if connection is not None:
             if self.open and self.head.version == "1.1":
                 connection.transport.write(_LAST_CHUNK)
-            if stream is not None and stream.ended and stream.number:
-                # In the buffer is not on the wire: kept for a while if the peer is slow.
-                if not connection.transport.get_write_buffer_size():
-                    stream.session.close_stream(stream)
         self.end()
 
     def _detach(self) -> None:
