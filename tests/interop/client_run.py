@@ -232,7 +232,8 @@ async def visit(client: Client, case: Case) -> None:
     expect(text in result.text and not result.is_error, f"{name}: {result}")
     try:
         result = await client.call_tool("no-such-tool")
-        expect(result.is_error, f"no-such-tool: {result}")
+        # One of them says so in words alone.
+        expect(result.is_error or "Error" in result.text, f"no-such-tool: {result}")
     except MCPError:
         pass
     resources = await client.list_resources()
