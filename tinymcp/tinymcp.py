@@ -414,88 +414,66 @@ def _error_bytes(id: Any, code: int, message: str, data: Any = None) -> bytes:
 # Pure, and what can be done once is done at registration: one walk over a type hint
 # gives its schema and its converter; a schema (2020-12) becomes closures. A rule, and a
 # node (all rules of one schema), takes (value, work, seen) and gives None or a fault
-# (path, wanted, value); only the fault that is reported is put into words. `seen` takes
-# evaluated names and indexes where an unevaluated* above asks for them, else it is None.
+# (path, wish, value); only the fault that is reported is put into words. `seen` takes
+# evaluated names and indexes where an unevaluated* above asks for them, or is None.
 # A schema's author is trusted with its patterns; values are bounded in every way.
 
 _NO_VALUE: Any = _NoId()  # where None would be a value
 _NULL = type(None)
 _TYPES = (str, int, float, bool, _NULL, list, dict)
+_NUMBER = (int, float)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _WORDS: dict[str, tuple[Any, ...]] = {
     "string": ("a string", str),
-    "integer": ("an integer", int, float),
     "number": ("a number", int, float),
+    "integer": ("an integer", float, int),
     "boolean": ("true or false", bool),
     "null": ("null", _NULL),
     "array": ("an array", list),
     "object": ("an object", dict),
 }
-_SHAPES = {
-    "a schema": "additionalProperties contains else if items not propertyNames then"
-    " unevaluatedItems unevaluatedProperties",
-    "a list of schemas": "allOf anyOf oneOf prefixItems",
-    "an object of schemas": "$defs definitions dependentSchemas patternProperties"
-    " properties",
-    "an integer >= 0": "maxContains maxItems maxLength maxProperties minContains"
-    " minItems minLength minProperties",
-    "a number": "exclusiveMaximum exclusiveMinimum maximum minimum",
-    "a number > 0": "multipleOf",
-    "a string": "$anchor $dynamicAnchor $dynamicRef $id $ref $schema pattern",
-    "a list": "enum",
-    "a list of strings": "required",
-    "an object of lists of strings": "dependentRequired",
-    "a type name or a list of them": "type",
-    "true or false": "uniqueItems",
-    "anything": "$comment $vocabulary const contentEncoding contentMediaType"
+_SHAPES = {  # JSON types of a keyword's value; where it is schemas they are scanned
+    "object boolean schema": "additionalProperties contains else if items not then"
+    " propertyNames unevaluatedItems unevaluatedProperties",
+    "array schemas": "allOf anyOf oneOf prefixItems",
+    "object schemas": "$defs definitions dependentSchemas patternProperties properties",
+    "object": "dependentRequired",
+    "array": "enum required",
+    "number": "exclusiveMaximum exclusiveMinimum maxContains maxItems maxLength"
+    " maxProperties maximum minContains minItems minLength minProperties minimum"
+    " multipleOf",
+    "string": "$anchor $dynamicAnchor $dynamicRef $id $ref $schema pattern",
+    "string array": "type",
+    "boolean": "uniqueItems",
+    " ".join(_WORDS): "$comment $vocabulary const contentEncoding contentMediaType"
     " contentSchema default deprecated description discriminator enumNames example"
     " examples externalDocs format readOnly title writeOnly xml",
 }
 _KEYWORDS = {word: shape for shape, words in _SHAPES.items() for word in words.split()}
-_FITS: dict[str, Any] = {
-    "a schema": lambda v: isinstance(v, (dict, bool)),
-    "a list of schemas": lambda v: isinstance(v, list) and v,
-    "an object of schemas": lambda v: isinstance(v, dict),
-    "an integer >= 0": lambda v: _is_number(v) and v >= 0 and v % 1 == 0,
-    "a number": lambda v: _is_number(v),
-    "a number > 0": lambda v: _is_number(v) and v > 0,
-    "a string": lambda v: isinstance(v, str),
-    "a list": lambda v: isinstance(v, list),
-    "a list of strings": lambda v: _are_names(v),
-    "an object of lists of strings": lambda v: (
-        isinstance(v, dict) and all(map(_are_names, v.values()))
-    ),
-    "a type name or a list of them": lambda v: (
-        v in _WORDS if isinstance(v, str) else v and _are_names(v) and {*v} <= {*_WORDS}
-    ),
-    "true or false": lambda v: isinstance(v, bool),
-    "anything": lambda v: True,
-}
 # Keywords and forms of other drafts: passed over, they would change what is valid.
 _INSTEAD = {
-    "$recursiveAnchor": "$dynamicAnchor",
     "$recursiveRef": "$dynamicRef",
     "additionalItems": "items, beside prefixItems",
     "dependencies": "dependentRequired or dependentSchemas",
-    "disallow": "not",
-    "divisibleBy": "multipleOf",
     "exclusiveMaximum": "the limit itself, without maximum",
     "exclusiveMinimum": "the limit itself, without minimum",
-    "extends": "allOf",
     "id": "$id",
     "items": "prefixItems for a list of schemas",
     "required": "a list of names, beside properties",
 }
-_DEEP = {word for word, shape in _KEYWORDS.items() if "schema" in shape}
-_DEEP = (_DEEP | {"$ref", "$dynamicRef"}) - {"$defs", "definitions"}
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+_TESTS: dict[str, tuple[Any, ...]] = {  # assertion: types, test, wish
+    "minimum": (_NUMBER, lambda v, a: v >= a, "{} >= {}"),
+    "maximum": (_NUMBER, lambda v, a: v <= a, "{} <= {}"),
+    "exclusiveMinimum": (_NUMBER, lambda v, a: v > a, "{} > {}"),
+    "exclusiveMaximum": (_NUMBER, lambda v, a: v < a, "{} < {}"),
+    "multipleOf": (_NUMBER, lambda v, a: _divides(a, v), "{} that is a multiple of {}"),
+    "minLength": ((str,), lambda v, a: len(v) >= a, "{} of at least {} characters"),
+    "maxLength": ((str,), lambda v, a: len(v) <= a, "{} of at most {} characters"),
+    "minItems": ((list,), lambda v, a: len(v) >= a, "{} of at least {} items"),
+    "maxItems": ((list,), lambda v, a: len(v) <= a, "{} of at most {} items"),
+    "minProperties": ((dict,), lambda v, a: len(v) >= a, "{} of {} properties or more"),
+    "maxProperties": ((dict,), lambda v, a: len(v) <= a, "{} of at most {} properties"),
+}
 
 
 def _cut(text: str, limit: int) -> str:
@@ -504,41 +482,40 @@ def _cut(text: str, limit: int) -> str:
 
 def _show(value: Any) -> str:
     """What came, with its type, in 100 characters at most."""
-    kind = type(value)
-    if kind not in _TYPES:
-        return f"a Python {kind.__name__}"
+    words: dict[Any, str] = {str: "string ", list: "array ", dict: "object "}
+    word = words.get(type(value), "")
     try:
-        short = value[:100] if kind is str else value
-        text = json.dumps(short, ensure_ascii=False, default=repr)
-    except (ValueError, RecursionError):  # ValueError: an int of over 4,300 digits
-        text = "..."
-    words = {str: "the string ", list: "the array ", dict: "the object "}
-    return words.get(kind, "") + _cut(text, 80)
+        short = value[:100] if type(value) is str else value
+        text = _cut(json.dumps(short, ensure_ascii=False), 80)
+    except (TypeError, ValueError, RecursionError):
+        text = word or type(value).__name__  # also an int of over 4,300 digits
+    return f"the {word}{text}" if word else text
 
 
 def _say(fault: Any) -> str:
-    path, wanted, value = fault
-    text = wanted if value is _NO_VALUE else f"expected {wanted}, got {_show(value)}"
-    path = path[1:] if path.startswith(".") else path
-    return f"{_cut(path, 200)}: {text}" if path else text
+    path, wish, value = fault
+    text = wish if value is _NO_VALUE else f"expected {wish}, got {_show(value)}"
+    path = _cut(path[1:] if path.startswith(".") else path, 200)
+    return f"{path}: {text}" if path else text
 
 
-def _inside(key: Any, fault: Any) -> Any:
-    """The fault of an item or a property, seen from outside."""
-    step = f"[{key}]"
-    if type(key) is str:
-        name = _cut(key, 60)
-        step = f".{name}" if name.isidentifier() else f"[{name!r}]"
-    return (step + fault[0], *fault[1:])
+def _members(triples: Any, work: Any) -> Any:
+    """The first fault in (key, value, node) of an object or array, with its path."""
+    for key, item, node in triples:
+        fault = node(item, work, None)
+        if fault is not None:
+            name = type(key) is str and _cut(key, 60)
+            step = f".{name}" if name and name.isidentifier() else f"[{name or key!r}]"
+            return (step + fault[0], *fault[1:])
+    return None
 
 
 def _key(value: Any) -> Any:
-    """Hashable, and equal for what JSON Schema calls equal: 1 and 1.0, not 1 and true."""
+    """Hashable, and equal where JSON Schema says equal: 1 and 1.0, not 1 and true."""
     kind = type(value)
     if kind is int or kind is float:
         # As text, whose hash is salted: crafted numbers could all share one.
-        whole = kind is int or value.is_integer()
-        return (hex(int(value)) if whole else repr(value),)
+        return (hex(int(value)) if value % 1 == 0 else repr(value),)
     if kind is list:
         return ("[", *map(_key, value))
     if kind is dict:
@@ -546,121 +523,79 @@ def _key(value: Any) -> Any:
     return value
 
 
-def _is_multiple(divisor: Any, value: Any) -> bool:
+def _divides(divisor: Any, value: Any) -> bool:
     """Exact, in decimal as people read it: 0.0075 is a multiple of 0.0001."""
-    if type(divisor) is int and type(value) is int:
-        return bool(value % divisor == 0)
     parts = []
     for number in (value, divisor):
         digits, _, power = repr(number).partition("e")
         whole, _, fraction = digits.partition(".")
         parts.append((int(whole + fraction), int(power or 0) - len(fraction)))
     (top, x), (bottom, y) = parts
-    result: int = top * 10 ** max(x - y, 0) % (bottom * 10 ** max(y - x, 0))
-    return result == 0
+    return not top * 10 ** max(x - y, 0) % (bottom * 10 ** max(y - x, 0))
 
 
-# ECMA-262 in unicode mode, as JSON Schema wants it, in the terms of `re`.
+# ECMA-262 in unicode mode, which JSON Schema has, in the terms of `re`.
 _ESCAPE = (
     r"\\u\{[0-9A-Fa-f]+\}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
-    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[pP]\{[^}]*\}|\\k<\w+>"
-    r"|\\[1-9][0-9]*|\\."
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\k<\w+>|\\[1-9][0-9]*|\\."
 )
 _TOKEN = (
-    _ESCAPE + r"|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|<(?=\w))"
-    r"|\{[0-9]+(?:,[0-9]*)?\}\??|[*+?]\??|\(\?|."
+    _ESCAPE + r"|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|<(?=\w)|)"
+    r"|(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})[+?]?|."
 )
-_SPACE = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_DOT = r"[^\n\r\u2028\u2029]"
+# They begin and end with a class of `re`, which it refuses as the end of a range.
+_SPACE = r"\s\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff\s"
 _NOT_SPACE = (
-    r"\0-\x08\x0e-\x1f!-\x9f\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e"
-    r"\u2030-\u205e\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
+    r"\w\0-\x08\x0e-\x1f!-\x9f\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e"
+    r"\u2030-\u205e\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff\w"
 )
-
-
-def _category(name: str, negated: bool) -> str:
-    r"""The characters of \p{L} and the other general categories, as ranges."""
-    from unicodedata import category
-
-    name = name.rpartition("=")[2]
-    name = {"Letter": "L", "Number": "N", "digit": "Nd"}.get(name, name)
-    if not re.fullmatch("[CLMNPSZ][a-z]?", name):
-        raise ValueError(
-            f"\\p{{{name}}} is not supported, but \\p{{L}} and its like are"
-        )
-    every = "".join(map(category, map(chr, range(sys.maxunicode + 1))))
-    run = f"(?:(?!{name})[A-Z][a-z])+" if negated else f"(?:(?={name})[A-Z][a-z])+"
-    runs = [match.span() for match in re.finditer(run, every)]
-    return "".join(f"\\U{a // 2:08x}-\\U{b // 2 - 1:08x}" for a, b in runs)
 
 
 def _escape(token: str, inside: bool) -> str:
     """One escape, inside or outside of a character class."""
-    kind = token[1]
-    if kind in "dDwWfnrtv" or (kind in "123456789bB" and not inside):
+    kind, rest = token[1:2], token[2:]
+    if token[0] != "\\":  # [ & ~ | have a meaning of their own in a class of Python
+        return "\\" + token
+    if kind in "dDwWfnrtv" or (kind in "bB123456789" and not inside):
         return token
-    if kind in "sSpP":
+    if kind in "sS":
         text = _SPACE if kind == "s" else _NOT_SPACE
-        if kind in "pP":
-            text = _category(token[3:-1], kind == "P")
         return text if inside else f"[{text}]"
-    units = [int(unit, 16) for unit in re.findall("[0-9A-Fa-f]+", token[2:])]
-    if kind == "k" and len(token) > 2 and not inside:
-        return f"(?P={token[3:-1]})"
-    if kind == "c" and len(token) > 2:
-        code = ord(token[2]) % 32
-    elif kind in "ux" and units:
+    if kind == "k" and rest and not inside:
+        return f"(?P={rest[1:-1]})"
+    units = [int(unit, 16) for unit in re.findall("[0-9A-Fa-f]+", rest)]
+    if kind in "ux" and units:
         pair = 0x10000 + ((units[0] & 0x3FF) << 10) + (units[-1] & 0x3FF)
-        code = pair if len(units) == 2 else units[0]
-    elif kind in "0b":
-        code = 8 if kind == "b" else 0
-    elif not kind.isalnum():
-        code = ord(kind)
+        code = units[0] if len(units) == 1 else pair
+    elif kind == "c" and rest:
+        code = ord(rest) % 32
+    elif kind.isalnum() and kind not in "0b":
+        raise ValueError(f"{token} is not in ECMA-262, or not supported")
     else:
-        raise ValueError(f"{token} is not in ECMA-262")
+        code = {"0": 0, "b": 8}.get(kind, ord(kind))
     return re.escape(chr(code))
 
 
-def _class(source: str) -> str:
-    """A character class. `re` gives [, &&, -- and || in it a meaning of their own."""
+def _search(source: str, most: int) -> Any:
+    """The test of a pattern; ValueError or re.error if it cannot be translated."""
     out = ""
-    atom = dash = False  # an atom that a range can start from; the dash of a range
-    tokens = re.findall(_ESCAPE + "|.", source, re.S)
-    for index, token in enumerate(tokens, 1):
-        if token == "-" and atom and index < len(tokens):
-            out, atom, dash = out + "-", False, True
-            continue
-        many = token[0] == "\\" and token[1] in "dDsSwWpP"
-        if many and dash:
-            raise ValueError(f"a range cannot end with {token}")
-        out += _escape(token, True) if token[0] == "\\" else re.escape(token)
-        atom, dash = not (many or dash), False
-    return out
-
-
-def _search(source: str) -> Any:
-    """The search function of a pattern; ValueError or re.error if it has none."""
-    out = ""
-    repeated = False
     for token in re.findall(_TOKEN, source, re.S):
-        head = token[0]
-        repeats = head in "*+?" or (head == "{" and len(token) > 1)
-        if token in ("(?", "[") or (repeats and repeated):
-            raise ValueError(f"{token} is not in ECMA-262 here")
-        repeated = repeats
-        if head == "\\":
+        if token[0] == "\\":
             token = _escape(token, False)
-        elif head == "[":
-            negated = token[1] == "^"
-            inner = _class(token[1 + negated : -1])
-            token = f"[{'^' * negated}{inner}]" if inner else r"[^\0-\U0010ffff]"
-            token = r"[\0-\U0010ffff]" if negated and not inner else token
-        elif token == "(?<":
-            token = "(?P<"
-        elif len(token) == 1:
-            others = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]", "{": r"\{"}
-            token = others.get(token, token)
+        elif token in ("(?", "[") or (token[-1] == "+" and token != "+"):
+            raise ValueError(f"{token} is not ECMA-262 here")  # a++ is for Python 3.11
+        elif token[0] == "[":
+            if "--" in token:
+                raise ValueError("-- in a class: escape a hyphen")
+            special = _ESCAPE + r"|[\[&~|]"
+            token = re.sub(special, lambda m: _escape(m[0], True), token[1:-1])
+            token = {"": "(?!)", "^": "(?s:.)"}.get(token, f"[{token}]")
+        else:
+            token = {"$": r"\Z", ".": _DOT, "(?<": "(?P<", "{": r"\{"}.get(token, token)
         out += token
-    return re.compile(out, re.ASCII).search
+    search = re.compile(out, re.ASCII).search
+    return lambda text: len(text) <= most and search(text)
 
 
 class _Work:
@@ -669,112 +604,148 @@ class _Work:
     __slots__ = ("left", "scope", "value")
 
     def __init__(self, left: int, base: str, value: Any) -> None:
-        self.left = left
-        self.scope = [base]
-        self.value = value
+        self.left, self.scope, self.value = left, [base], value
 
     def more(self) -> None:
         """Once, by the size of the value: long input is fine, a bomb is not."""
         if self.value is _NO_VALUE:
             raise RecursionError
-        self.left += len(json.dumps(self.value, default=repr)) // 2
+        self.left += len(json.dumps(self.value, default=str)) // 2
         self.value = _NO_VALUE
 
 
 class _Compiler:
-    """One schema on its way to closures: `scan` finds what it holds, `node` compiles."""
+    """A schema on its way to closures: `scan` finds what it holds, `node` compiles."""
 
     def __init__(self, root: Any, where: str, warn: Any, limits: Any, noun: str):
-        self.root = root
-        self.noun = noun
-        self.where = where
-        self.warn = warn
+        self.root, self.where, self.warn, self.noun = root, where, warn, noun
         self.limits = limits
         self.bases: dict[int, str] = {}  # id(schema) -> base URI
         self.places: dict[str, Any] = {}  # URI -> schema
-        self.dynamic: dict[str, dict[str, int]] = {}  # anchor -> base URI -> id(schema)
-        self.nodes: dict[int, Any] = {}  # id(schema) -> node, of targets of references
+        self.dynamic: dict[str, dict[str, Any]] = {}  # anchor -> base URI -> schema
+        self.nodes: dict[int, Any] = {}  # id(schema) -> node
         self.targets: list[Any] = []
-        self.properties: dict[int, Any] = {}  # id(schema) -> name -> node
-        self.tables: dict[Any, Any] = {}  # node -> type -> rules, if it is just these
-        self.leaves: dict[
-            Any, Any
-        ] = {}  # node -> its types and wish, if it needs no work
+        self.tables: dict[Any, Any] = {}  # node -> type -> rules, where that is all
+        self.flat: Any = (None, {})  # the root's rule for its members, and their nodes
 
     def fail(self, at: str, text: str) -> Any:
         raise DefinitionError(f"{self.where}: schema at {at}: {text}")
 
     def join(self, base: str, uri: str) -> str:
+        if not uri:
+            return base
         from urllib.parse import urljoin
 
-        return urljoin(base, uri)
+        return urljoin(base, uri).rstrip("#")
 
-    def scan(self, schema: Any, base: str, at: str = "#", depth: int = 0) -> None:
+    def scan(self, schema: Any, base: str, at: str, depth: int) -> None:
         if isinstance(schema, bool) or id(schema) in self.bases:
             return
-        if not isinstance(schema, dict) or depth > self.limits.schema_depth:
-            wrong = isinstance(schema, dict)
-            self.fail(at, "nested too deeply" if wrong else "a schema is an object")
-        if isinstance(schema.get("$id"), str):
-            base = self.join(base, schema["$id"]).rstrip("#")
+        if not isinstance(schema, dict) or depth < 0:
+            self.fail(at, "must be an object or a boolean, and not nested too deeply")
         if "$id" in schema or not self.places:
+            base = self.join(base, str(schema.get("$id", "")))
             self.places[base] = schema
         self.bases[id(schema)] = base
         for word, value in schema.items():
             shape = self.shape(word, value, at)
-            step = f"{at}/{word}"
-            if shape == "a schema":
-                self.scan(value, base, step, depth + 1)
-            elif shape.endswith("of schemas"):
+            if word in ("$anchor", "$dynamicAnchor"):
+                self.places[f"{base}#{value}"] = schema
+            if word == "$dynamicAnchor":
+                self.dynamic.setdefault(value, {})[base] = schema
+                self.targets.append(schema)
+            if shape == "object boolean schema":
+                self.scan(value, base, f"{at}/{word}", depth - 1)
+            elif shape.endswith("schemas"):
                 pairs = value.items() if isinstance(value, dict) else enumerate(value)
                 for key, part in pairs:
-                    self.scan(part, base, f"{step}/{key}", depth + 1)
-            elif word in ("$anchor", "$dynamicAnchor"):
-                self.places[f"{base}#{value}"] = schema
-                if word == "$dynamicAnchor":
-                    self.dynamic.setdefault(value, {})[base] = id(schema)
-                    self.targets.append(schema)
+                    self.scan(part, base, f"{at}/{word}/{key}", depth - 1)
 
     def shape(self, word: str, value: Any, at: str) -> str:
-        """The shape of a known keyword, as it should be; a warning for an unknown one."""
+        """The shape of a known keyword, as it must be; a warning for an unknown one."""
         shape = _KEYWORDS.get(word, "")
         hint = f"; 2020-12 has {_INSTEAD[word]}" if word in _INSTEAD else ""
+        names = [name for name in shape.split() if name in _WORDS]
         if not shape and hint:
-            self.fail(at, f"{word} belongs to another draft{hint}")
-        if shape and not _FITS[shape](value):
-            self.fail(f"{at}/{word}", f"expected {shape}, got {_show(value)}{hint}")
-        if word == "$schema" and value.rstrip("#") != _DIALECT:
-            self.fail(at, f"$schema {value!r} is not supported, only {_DIALECT}")
+            self.fail(at, f"{word} is of another draft{hint}")
         if not shape and self.warn and not word.startswith("x-"):
             self.warn(f"{self.where}: schema at {at}: unknown keyword {word!r}")
+        wrong = shape and not any(type(value) in _WORDS[name][1:] for name in names)
+        if word == "type" and not wrong:
+            kinds = [value] if isinstance(value, str) else value
+            wrong = not kinds or any(kind not in [*_WORDS] for kind in kinds)
+        wrong = wrong or ("array schemas" == shape and not value)
+        if wrong or (word == "multipleOf" and value <= 0):
+            wish = " or ".join(_WORDS[name][0] for name in names)
+            self.fail(f"{at}/{word}", f"{_show(value)} is not {wish} as expected{hint}")
+        if word == "$schema" and value.rstrip("#") != _DIALECT:
+            self.fail(at, f"$schema {value!r} is not supported, only {_DIALECT} is")
         return shape
 
     def resolve(self, ref: str, base: str) -> Any:
         uri, _, fragment = ref.partition("#")
-        base = self.join(base, uri) if uri else base
+        base = self.join(base, uri)
         if "%" in fragment:
             from urllib.parse import unquote
 
             fragment = unquote(fragment)
-        if fragment.startswith("/"):
-            schema = self.places.get(base)
-            try:
-                for step in fragment[1:].split("/"):
-                    base = self.bases.get(id(schema), base)
-                    step = step.replace("~1", "/").replace("~0", "~")
-                    schema = schema[int(step) if isinstance(schema, list) else step]
-            except (LookupError, TypeError, ValueError):
-                schema = None
-        else:
-            schema = self.places.get(f"{base}#{fragment}" if fragment else base)
+        plain = fragment and not fragment.startswith("/")
+        schema = self.places.get(f"{base}#{fragment}" if plain else base)
+        for step in [] if plain else fragment.split("/")[1:]:
+            base = self.bases.get(id(schema), base)
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(schema, list):
+                schema = {str(index): part for index, part in enumerate(schema)}
+            schema = schema.get(step) if isinstance(schema, dict) else None
         if schema is None:
-            self.fail(ref, "not in this schema, and no other is fetched (SCH-03)")
-        self.scan(schema, base, ref)
+            self.fail(ref, "is not in this schema, and no other one is fetched")
+        self.scan(schema, base, ref, self.limits.schema_depth)
         return schema
 
     def node(self, schema: Any) -> Any:
         """The closure of one schema: the rules of the value's type, one by one."""
+        key, lasting = id(schema), isinstance(schema, bool) or id(schema) in self.bases
+        if key in self.nodes:
+            return self.nodes[key]
+        if isinstance(schema, bool):
+            schema = {} if schema else {"enum": []}
         rules: dict[Any, list[Any]] = {kind: [] for kind in _TYPES}
+        types, wish = self.assertions(schema, rules)
+        self.arrays(schema, rules[list])
+        self.objects(schema, rules[dict])
+        self.logic(schema, rules)
+        deny = (lambda value, work, seen: ("", wish, value),)
+        table = {kind: tuple(rules[kind]) if kind in types else deny for kind in _TYPES}
+        own = "unevaluatedItems" in schema or "unevaluatedProperties" in schema
+        base = self.bases[id(schema)] if "$id" in schema else None
+
+        def node(value: Any, work: Any, seen: Any) -> Any:
+            work.left -= 1
+            if work.left < 0:
+                work.more()
+            if base is not None:
+                work.scope.append(base)
+            # What a schema evaluates counts for others only once all of it is valid.
+            mine: Any = set() if own or seen is not None else None
+            fault = None
+            for rule in table.get(type(value), deny):
+                fault = rule(value, work, mine)
+                if fault is not None:
+                    break
+            if base is not None:
+                work.scope.pop()
+            if fault is None and seen is not None:
+                seen |= mine
+            return fault
+
+        if not own and base is None:
+            self.tables[node] = table
+        if lasting:  # what _Compiler makes up itself is not kept, its id may come again
+            self.nodes[key] = node
+        return node
+
+    def assertions(self, schema: Any, rules: dict[Any, list[Any]]) -> Any:
+        """What looks at one value alone; returns the valid types, and their names."""
 
         def add(kinds: Any, test: Any, wish: str) -> None:
             def rule(value: Any, work: Any, seen: Any) -> Any:
@@ -783,145 +754,61 @@ class _Compiler:
             for kind in kinds:
                 rules[kind].append(rule)
 
-        if isinstance(schema, bool):
-            types, wish = set(_TYPES) if schema else set(), "nothing"
-            schema = {}
-        else:
-            types, wish = self.types(schema, add)
-        self.assertions(schema, add)
-        self.arrays(schema, rules[list])
-        self.objects(schema, rules[dict])
-        merged = self.logic(schema, rules, types)
-        if merged and not schema.keys() & {"type", "enum", "const"}:
-            wish = merged
-        deny = (lambda value, work, seen: ("", wish, value),)
-        table = {kind: tuple(rules[kind]) if kind in types else deny for kind in _TYPES}
-        node = self.close(schema, table)
-        deep = schema.keys() & _DEEP - ({"anyOf"} if merged else set())
-        if not deep and node in self.tables:
-            self.leaves[node] = (types, wish)
-        return node
-
-    def close(self, schema: Any, table: Any) -> Any:
-        own = not schema.keys().isdisjoint(
-            ("unevaluatedItems", "unevaluatedProperties")
-        )
-        get = table.get
-        alien = (lambda value, work, seen: ("", "a JSON value", value),)
-
-        def node(value: Any, work: Any, seen: Any) -> Any:
-            work.left -= 1
-            if work.left < 0:
-                work.more()
-            # What a schema evaluates counts for others only once all of it is valid.
-            mine: Any = set() if own or seen is not None else None
-            for rule in get(type(value), alien):
-                fault = rule(value, work, mine)
-                if fault is not None:
-                    return fault
-            if seen is not None:
-                seen |= mine
-            return None
-
-        def resource(value: Any, work: Any, seen: Any) -> Any:
-            work.scope.append(base)
-            fault = node(value, work, seen)
-            work.scope.pop()
-            return fault
-
-        if "$id" in schema:
-            base = self.bases[id(schema)]
-            return resource
-        if not own:
-            self.tables[node] = table
-        return node
-
-    def types(self, schema: Any, add: Any) -> Any:
         names = schema.get("type", list(_WORDS))
         names = [names] if isinstance(names, str) else names
         types = {kind for name in names for kind in _WORDS[name][1:]}
         wish = " or ".join(_WORDS[name][0] for name in names)
-        whole = "number" not in names
-        add([float], float.is_integer if whole else math.isfinite, wish)
-        for word in ("const", "enum"):
-            if word not in schema:
-                continue
+        add([float], math.isfinite if "number" in names else float.is_integer, wish)
+        for word in _TESTS.keys() & schema.keys():
+            kinds, test, text = _TESTS[word]
+            nouns = [_WORDS[n][0] for n in (*names, *_WORDS) if kinds[0] in _WORDS[n]]
+            test = functools.partial(test, a=schema[word])
+            add(kinds, test, text.format(nouns[0], schema[word]))
+        if schema.get("uniqueItems"):
+            unique = "an array without repeated items"
+            add([list], lambda v: len({*map(_key, v)}) == len(v), unique)
+        if "pattern" in schema:
+            source, most = schema["pattern"], self.limits.pattern_text
+            text = f"a string of at most {most} characters that matches {source}"
+            add([str], self.pattern(source), _cut(text, 300))
+        for word in [word for word in ("enum", "const") if word in schema]:
             values = schema["enum"] if word == "enum" else [schema["const"]]
+            shown = [json.dumps(v, ensure_ascii=False, default=str) for v in values]
+            wish = _cut(", ".join(_cut(v, 80) for v in shown), 300) or "nothing"
+            wish = f"one of {wish}" if len(values) > 1 else wish
             keys = frozenset(map(_key, values))
-            shown = (json.dumps(v, ensure_ascii=False, default=repr) for v in values)
-            wish = "one of " * (len(values) > 1) + ", ".join(_cut(v, 80) for v in shown)
-            wish = _cut(wish, 300)
-            found = set(map(type, values))
-            types &= found | ({int, float} if found & {int, float} else set())
+            found = {*map(type, values)}
+            types &= found | (set(_NUMBER) if found & set(_NUMBER) else set())
             add([str], keys.__contains__, wish)
             others = [kind for kind in _TYPES if kind is not str]
             add(others, lambda value, keys=keys: _key(value) in keys, wish)
         return types, wish
 
-    def assertions(self, schema: Any, add: Any) -> None:
-        """The keywords that look at one value of one type."""
-        from operator import ge, gt, le, lt
-
-        number = "an integer" if schema.get("type") == "integer" else "a number"
-        for word, compare, sign in (
-            ("minimum", le, ">="),
-            ("maximum", ge, "<="),
-            ("exclusiveMinimum", lt, ">"),
-            ("exclusiveMaximum", gt, "<"),
-            ("multipleOf", _is_multiple, "that is a multiple of"),
-        ):
-            if word in schema:
-                limit = schema[word]
-                test = functools.partial(compare, limit)
-                add((int, float), test, f"{number} {sign} {limit}")
-        for kind, noun, word, unit in (
-            (str, "a string", "Length", "characters"),
-            (list, "an array", "Items", "items"),
-            (dict, "an object", "Properties", "properties"),
-        ):
-            low, high = schema.get("min" + word, 0), schema.get("max" + word, math.inf)
-            if low > 0 or high < math.inf:
-                span = f"{low} to {high}" if low != high else f"exactly {low}"
-                span = f"at most {high}" if low == 0 else span
-                span = f"at least {low}" if high == math.inf else span
-                fits = functools.partial(lambda a, b, v: a <= len(v) <= b, low, high)
-                add([kind], fits, f"{noun} of {span} {unit}")
-        if "pattern" in schema:
-            most = self.limits.pattern_text
-            wish = f"a string of at most {most} characters, since it has a pattern"
-            add([str], lambda value: len(value) <= most, wish)
-            source = schema["pattern"]
-            add(
-                [str],
-                self.pattern(source),
-                f"a string that matches {_cut(source, 200)}",
-            )
-        if schema.get("uniqueItems"):
-            unique = "an array in which no item is repeated"
-            add([list], lambda v: len(set(map(_key, v))) == len(v), unique)
+    def brief(self, schema: Any) -> str:
+        """A schema for a sentence, without the ones inside it: they may be huge."""
+        if isinstance(schema, dict):
+            inner = [word for word in schema if "schema" in _KEYWORDS.get(word, "")]
+            schema = {word: "..." if word in inner else schema[word] for word in schema}
+        return _cut(json.dumps(schema, default=str), 80)
 
     def pattern(self, source: str) -> Any:
         try:
-            return _search(source)
+            return _search(source, self.limits.pattern_text)
         except (ValueError, OverflowError, RecursionError, re.error) as error:
-            return self.fail(f"pattern {source!r}", f"cannot be used: {error}")
+            return self.fail(f"pattern {source!r}", str(error))
 
     def arrays(self, schema: Any, rules: list[Any]) -> None:
         first = [self.node(part) for part in schema.get("prefixItems", ())]
-        rest = self.node(schema["items"]) if "items" in schema else None
+        rest = [self.node(schema["items"])] if "items" in schema else []
 
         def each(value: Any, work: Any, seen: Any) -> Any:
-            for index, item in enumerate(value if rest else value[: len(first)]):
-                node = first[index] if index < len(first) else rest
-                fault = node(item, work, None)
-                if fault is not None:
-                    return _inside(index, fault)
+            nodes = first + rest * len(value)
             if seen is not None:
-                seen.update(range(len(value) if rest else len(first)))
-            return None
+                seen.update(range(min(len(value), len(nodes))))
+            return _members(zip(range(len(value)), value, nodes), work)
 
         def contains(value: Any, work: Any, seen: Any) -> Any:
-            found = [i for i, v in enumerate(value) if wanted(v, work, None) is None]
+            found = [i for i, v in enumerate(value) if part(v, work, None) is None]
             if seen is not None:
                 seen.update(found)
             return None if low <= len(found) <= high else ("", wish, value)
@@ -929,202 +816,125 @@ class _Compiler:
         if first or rest:
             rules.append(each)
         if "contains" in schema:
-            wanted = self.node(schema["contains"])
+            part = self.node(schema["contains"])
             low = schema.get("minContains", 1)
             high = schema.get("maxContains", math.inf)
-            part = _cut(json.dumps(schema["contains"], default=repr), 80)
-            most = f" and at most {high}" if high < math.inf else ""
-            wish = f"an array with at least {low}{most} items that match {part}"
+            text = self.brief(schema["contains"])
+            wish = f"an array with {low} to {high} items that match {text}"
             rules.append(contains)
 
     def objects(self, schema: Any, rules: list[Any]) -> None:
         parts = schema.get("properties", {}).items()
         properties = {name: self.node(part) for name, part in parts}
-        self.properties[id(schema)] = properties
         parts = schema.get("patternProperties", {}).items()
         patterns = [(self.pattern(source), self.node(part)) for source, part in parts]
         extra = schema.get("additionalProperties")
-        rest = None if extra is None or extra is False else self.node(extra)
+        rest = [] if extra in (None, False) else [self.node(extra)]
         required = schema.get("required", ())
-        noun, known = self.noun, "this tool takes"
-        if schema is not self.root or noun != "argument":
-            noun, known = "property", "known"
-        known = f"{known}: {_cut(', '.join(properties) or 'nothing', 200)}"
-        most = self.limits.pattern_text
+        root = schema is self.root
+        noun = self.noun if root else "property"
+        known = "this tool takes" if noun == "argument" else "known"
+        known = f"{known}: {_cut(', '.join(properties), 200) or 'nothing'}"
 
         def members(value: Any, work: Any, seen: Any) -> Any:
+            triples = []
             for key, item in value.items():
                 nodes = [properties[key]] if key in properties else []
-                if patterns:
-                    if len(key) > most:
-                        return "", f"property names of at most {most} characters", key
-                    nodes += [node for search, node in patterns if search(key)]
+                nodes += [node for search, node in patterns if search(key)]
                 if not nodes and extra is False:
                     text = f"unexpected {noun} {_cut(key, 60)!r}; {known}"
                     return "", text, _NO_VALUE
-                for node in nodes or ([rest] if rest else []):
-                    fault = node(item, work, None)
-                    if fault is not None:
-                        return _inside(key, fault)
-                if seen is not None and (nodes or rest):
-                    seen.add(key)
-            missing = [name for name in required if name not in value]
+                triples += [(key, item, node) for node in nodes or rest]
+            missing = ", ".join(repr(name) for name in required if name not in value)
             if missing:
-                text = f"missing {noun} {', '.join(map(repr, missing))}"
-                return "", _cut(text, 300), _NO_VALUE
-            return None
+                return "", f"missing {noun} {_cut(missing, 200)}", _NO_VALUE
+            if seen is not None:
+                seen.update(key for key, _, _ in triples)
+            return _members(triples, work)
 
-        if properties or patterns or extra is False or rest or required:
+        if properties or patterns or extra is not None or required:
             rules.append(members)
-        self.names(schema, rules)
-
-    def names(self, schema: Any, rules: list[Any]) -> None:
-        """What looks at the names of an object's properties only."""
-        dependent = schema.get("dependentRequired", {}).items()
-        noun = self.noun if schema is self.root else "property"
-
-        def needs(value: Any, work: Any, seen: Any) -> Any:
-            for name, others in dependent:
-                for other in others if name in value else ():
-                    if other not in value:
-                        text = f"missing {noun} {other!r}, needed beside {name!r}"
-                        return "", _cut(text, 300), _NO_VALUE
-            return None
-
-        def spelling(value: Any, work: Any, seen: Any) -> Any:
-            for name in value:
-                fault = node(name, work, None)
-                if fault is not None:
-                    return "", f"property name: {_say(fault)}", _NO_VALUE
-            return None
-
-        def switch(value: Any, work: Any, seen: Any) -> Any:
-            for name, node in schemas:
-                fault = node(value, work, seen) if name in value else None
-                if fault is not None:
-                    return fault
-            return None
-
-        if dependent:
-            rules.append(needs)
+            if root and not patterns:
+                self.flat = (members, properties)
         if "propertyNames" in schema:
-            node = self.node(schema["propertyNames"])
-            rules.append(spelling)
-        parts = schema.get("dependentSchemas", {}).items()
-        schemas = [(name, self.node(part)) for name, part in parts]
-        if schemas:
-            rules.append(switch)
+            name_node = self.node(schema["propertyNames"])
+            rules.append(lambda v, w, s: _members(((k, k, name_node) for k in v), w))
+        for name, names in schema.get("dependentRequired", {}).items():
+            self.shape("required", names, f"dependentRequired/{name}")
+            rules.append(self.either({"required": [name]}, {"required": names}, True))
+        for name, part in schema.get("dependentSchemas", {}).items():
+            rules.append(self.either({"required": [name]}, part, True))
 
-    def logic(self, schema: Any, rules: dict[Any, list[Any]], types: Any) -> str:
-        """What holds for values of all types; unevaluated* comes last, it sees the rest."""
+    def either(self, *schemas: Any) -> Any:
+        test, then, other = map(self.node, schemas)
+        return lambda v, w, s: (then if test(v, w, s) is None else other)(v, w, s)
+
+    def logic(self, schema: Any, rules: dict[Any, list[Any]]) -> None:
+        """What holds for all types; unevaluated* comes last, it sees all the rest."""
         every = [self.node(part) for part in schema.get("allOf", ())]
-        merged = ""
-        if "anyOf" in schema:
-            nodes = [self.node(part) for part in schema["anyOf"]]
-            merged = self.merge(nodes, rules, types)
-            every += [] if merged else [self.some(nodes, False)]
-        if "oneOf" in schema:
-            every.append(self.some([self.node(part) for part in schema["oneOf"]], True))
+        for word in ("anyOf", "oneOf"):
+            if word in schema:
+                nodes = [self.node(part) for part in schema[word]]
+                every.append(self.some(nodes, word == "oneOf"))
         if "not" in schema:
-            every.append(self.unless(schema["not"]))
+            never = self.node(schema["not"])
+            text = f"no match for {self.brief(schema['not'])}"
+            every.append(lambda v, w, s: None if never(v, w, None) else ("", text, v))
         if "if" in schema:
-            parts = (schema.get(word, True) for word in ("if", "then", "else"))
-            every.append(self.either(*map(self.node, parts)))
-        every += [
-            self.follow(w, schema) for w in ("$ref", "$dynamicRef") if w in schema
-        ]
+            words = ("if", "then", "else")
+            every.append(self.either(*(schema.get(word, True) for word in words)))
+        for word in ("$ref", "$dynamicRef"):
+            every += [self.follow(word, schema)] if word in schema else []
         for some in rules.values():
-            some.extend(every)
+            some += every
         for kind, word in ((list, "unevaluatedItems"), (dict, "unevaluatedProperties")):
             if word in schema:
-                rules[kind].append(self.unevaluated(self.node(schema[word])))
-        return merged
+                rules[kind].append(self.left_over(self.node(schema[word])))
+
+    def left_over(self, node: Any) -> Any:
+        def unevaluated(value: Any, work: Any, seen: Any) -> Any:
+            pairs = value.items() if type(value) is dict else enumerate(value)
+            rest = [(key, item, node) for key, item in pairs if key not in seen]
+            seen.update(key for key, _, _ in rest)
+            return _members(rest, work)
+
+        return unevaluated
 
     def some(self, nodes: list[Any], exactly: bool) -> Any:
         def alternatives(value: Any, work: Any, seen: Any) -> Any:
             faults = []
             for node in nodes:
-                fault = node(value, work, seen)
-                if fault is not None:
-                    faults.append(fault)
-                elif seen is None and not exactly:
+                faults.append(node(value, work, seen))
+                if faults[-1] is None and seen is None and not exactly:
                     return None
-            hits = len(nodes) - len(faults)
+            hits = faults.count(None)
             if hits == 1 or (hits and not exactly):
                 return None
             if hits:
-                return (
-                    "",
-                    f"one alternative of {len(nodes)} to match, not {hits}",
-                    value,
-                )
+                return "", f"a match for one of {len(nodes)} schemas, not {hits}", value
             # The one that got inside the value, else what all of them wanted.
             best = max(faults, key=lambda f: (f[0] != "", f[2] is _NO_VALUE))
             if best[0] or best[2] is _NO_VALUE:
                 return best
-            return (
-                "",
-                _cut(" or ".join(dict.fromkeys(f[1] for f in faults)), 300),
-                value,
-            )
+            wishes = dict.fromkeys(fault[1] for fault in faults)
+            return "", _cut(" or ".join(wishes), 300), value
 
         return alternatives
 
-    def unless(self, schema: Any) -> Any:
-        node = self.node(schema)
-        wish = f"no match for {_cut(json.dumps(schema, default=repr), 80)}"
-
-        def negation(value: Any, work: Any, seen: Any) -> Any:
-            return None if node(value, work, None) is not None else ("", wish, value)
-
-        return negation
-
-    def either(self, test: Any, then: Any, other: Any) -> Any:
-        def condition(value: Any, work: Any, seen: Any) -> Any:
-            fits = test(value, work, seen) is None
-            return (then if fits else other)(value, work, seen)
-
-        return condition
-
-    def unevaluated(self, node: Any) -> Any:
-        def left_over(value: Any, work: Any, seen: Any) -> Any:
-            pairs = value.items() if type(value) is dict else enumerate(value)
-            for key, item in pairs:
-                fault = node(item, work, None) if key not in seen else None
-                if fault is not None:
-                    return _inside(key, fault)
-            seen.update(value if type(value) is dict else range(len(value)))
-            return None
-
-        return left_over
-
-    def merge(self, nodes: list[Any], rules: dict[Any, list[Any]], types: Any) -> str:
-        """`X or null`, and whatever else tells by its type which alternative it is."""
-        if not all(node in self.leaves for node in nodes):
-            return ""
-        takers = {k: [n for n in nodes if k in self.leaves[n][0]] for k in types}
-        if any(len(found) > 1 for found in takers.values()):
-            return ""
-        for kind, found in takers.items():
-            rules[kind] += self.tables[found[0]][kind] if found else ()
-        types &= {kind for kind, found in takers.items() if found}
-        return " or ".join(self.leaves[node][1] for node in nodes)
-
     def follow(self, word: str, schema: Any) -> Any:
-        """A reference: to one schema, or to the outermost one with its dynamic anchor."""
+        """A reference to a schema, or to the outermost one with its dynamic anchor."""
         target = self.resolve(schema[word], self.bases[id(schema)])
         self.targets.append(target)
-        name = schema[word].partition("#")[2]
-        others: dict[str, int] = {}
+        others: dict[str, Any] = {}
         if word == "$dynamicRef" and isinstance(target, dict):
-            if target.get("$dynamicAnchor") == name:
-                others = self.dynamic[name]
+            anchor = schema[word].partition("#")[2]
+            if target.get("$dynamicAnchor") == anchor:
+                others = self.dynamic[anchor]
         nodes, bases, most = self.nodes, self.bases, 4 * self.limits.schema_depth
 
         def reference(value: Any, work: Any, seen: Any) -> Any:
-            found = id(target)
-            if others:
-                found = next((others[b] for b in work.scope if b in others), found)
+            bound = [others[base] for base in work.scope if base in others]
+            found = id(bound[0] if bound else target)
             if len(work.scope) > most:
                 raise RecursionError
             work.scope.append(bases.get(found, ""))
@@ -1136,20 +946,14 @@ class _Compiler:
 
 
 def _compile(
-    schema: Any,
-    where: str,
-    warn: Any = None,
-    limits: Any = Limits,
-    noun: str = "argument",
+    schema: Any, where: str, warn: Any = None, limits: Any = Limits, noun: str = ""
 ) -> Callable[[Any], Optional[str]]:
     """A check: None, or the sentence that says what is wrong with the value."""
-    compiler = _Compiler(schema, where, warn, limits, noun)
-    compiler.scan(schema, "")
+    compiler = _Compiler(schema, where, warn, limits, noun or "argument")
+    compiler.scan(schema, "", "#", limits.schema_depth)
     root = compiler.node(schema)
     while compiler.targets:
-        target = compiler.targets.pop()
-        if id(target) not in compiler.nodes:
-            compiler.nodes[id(target)] = compiler.node(target)
+        compiler.node(compiler.targets.pop())
     steps, base = limits.schema_work, compiler.bases.get(id(schema), "")
 
     def check(value: Any) -> Optional[str]:
@@ -1159,50 +963,38 @@ def _compile(
             return "nested too deeply, or too many alternatives to check"
         return None if fault is None else _say(fault)
 
-    parts = compiler.properties.get(id(schema), {})
-    if (
-        not parts
-        or len(compiler.tables.get(root, {}).get(dict, ())) != 1
-        or schema.get("type") != "object"
-        or "patternProperties" in schema
-        or not all(node in compiler.tables for node in parts.values())
-    ):
+    members, names = compiler.flat
+    tables: Any = {name: compiler.tables.get(node) for name, node in names.items()}
+    if compiler.tables.get(root, {}).get(dict) != (members,) or None in tables.values():
         return check
-    tables = {name: compiler.tables[node] for name, node in parts.items()}
-    leaves = all(node in compiler.leaves for node in parts.values())
     required = schema.get("required", ())
 
     def quick(value: Any) -> Optional[str]:
-        # The usual flat object, if valid: one type look-up for each argument.
+        # The usual flat object, if it is valid; what is wrong is for `check` to say.
         if type(value) is not dict:
             return check(value)
-        work = None if leaves else _Work(steps, base, value)
         try:
+            work = _Work(steps, base, value)
             for name, item in value.items():
                 for rule in tables[name][type(item)]:
                     if rule(item, work, None) is not None:
                         return check(value)
         except (KeyError, RecursionError):
             return check(value)
-        for name in required:
-            if name not in value:
-                return check(value)
-        return None
+        return None if all(map(value.__contains__, required)) else check(value)
 
     return quick
 
 
-_SIMPLE = {
-    **{str: "string", int: "integer", float: "number", bool: "boolean", _NULL: "null"},
-    **{list: "array", dict: "object"},
-}
+_SIMPLE = {kinds[-1]: name for name, kinds in _WORDS.items()}
 _GROUPS: dict[str, Any] = {
-    **dict.fromkeys(("Sequence", "MutableSequence", "Iterable", "Collection"), list),
-    **dict.fromkeys(("Mapping", "MutableMapping", "OrderedDict"), dict),
-    **dict.fromkeys(("Set", "MutableSet"), set),
-    **{kind.__name__: kind for kind in (list, dict, set, frozenset, tuple)},
+    **dict.fromkeys(("list", "Sequence", "Collection", "Iterable"), list),
+    **dict.fromkeys(("dict", "Mapping", "MutableMapping"), dict),
+    **dict.fromkeys(("set", "Set", "MutableSet"), set),
+    "frozenset": frozenset,
+    "tuple": tuple,
 }
-_TEXTS = {  # classes by name, as nothing is imported for them: format, class method
+_TEXTS = {  # by name, as nothing is imported for them: format, class method
     "datetime.datetime": ("date-time", "fromisoformat"),
     "datetime.date": ("date", "fromisoformat"),
     "datetime.time": ("time", "fromisoformat"),
@@ -1210,21 +1002,19 @@ _TEXTS = {  # classes by name, as nothing is imported for them: format, class me
     "pathlib.Path": ("path", ""),
     "pathlib._local.Path": ("path", ""),
 }
-_CONSTRAINTS = {  # what pydantic's Field and annotated-types call things
-    **{"ge": "minimum", "gt": "exclusiveMinimum", "multiple_of": "multipleOf"},
-    **{"le": "maximum", "lt": "exclusiveMaximum", "pattern": "pattern"},
-    **{"min_length": "min", "max_length": "max"},
-    **{"title": "title", "description": "description"},
-}
+_CONSTRAINTS = (  # pydantic's Field and annotated-types: their word and ours, in turn
+    "ge minimum gt exclusiveMinimum le maximum lt exclusiveMaximum multiple_of"
+    " multipleOf min_length min~ max_length max~ pattern pattern description description"
+).split()
 _OFFER = (
-    "use str, int, float, bool, None, bytes, list, dict, tuple, set, Literal, Enum, Union,"
-    " Optional, Annotated, dataclass, TypedDict, NamedTuple, datetime, date, time, UUID,"
-    " Decimal, Path or a class with model_json_schema() and model_validate(), or pass a"
-    " schema of your own"
+    "use str, int, float, bool, None, bytes, list, dict, tuple, set, Literal, Enum,"
+    " Optional, Union, Annotated, dataclass, TypedDict, NamedTuple, datetime, UUID,"
+    " Path, a class with model_json_schema() and model_validate(), or your own schema"
 )
 
 
 def _fields(kind: Any) -> list[Any]:
+    """The fields of a dataclass without its ClassVar and InitVar ones."""
     fields = kind.__dataclass_fields__.values()
     return [field for field in fields if field._field_type.name == "_FIELD"]
 
@@ -1236,46 +1026,43 @@ def _plain(value: Any, depth: int = 200) -> Any:
         return value
     if depth == 0:
         raise ValueError("nested too deeply, or contains itself")
-    if isinstance(value, dict):
-        return _plain_object(value, depth)
+    depth -= 1
     if hasattr(kind, "__members__"):
-        return _plain(value.value, depth - 1)
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, depth - 1) for item in value]
+        return _plain(value.value, depth)
     if hasattr(kind, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     if hasattr(kind, "__dataclass_fields__"):
-        fields = _fields(kind)
-        return {f.name: _plain(getattr(value, f.name), depth - 1) for f in fields}
-    if isinstance(value, (set, frozenset)):
-        items = [_plain(item, depth - 1) for item in value]
-        return sorted(items) if {*map(type, items)} in ({str}, {int}) else items
+        value = {field.name: getattr(value, field.name) for field in _fields(kind)}
+    if hasattr(value, "keys") and hasattr(value, "__getitem__"):
+        return {_name(key): _plain(value[key], depth) for key in value.keys()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [_plain(item, depth) for item in value]
+        ordered = kind is set and {*map(type, items)} in ({str}, {int})
+        return sorted(items) if ordered else items
     if isinstance(value, (bytes, bytearray, memoryview)):
         return binascii.b2a_base64(value, newline=False).decode("ascii")
     if hasattr(kind, "isoformat"):
         return value.isoformat()
-    for base, method in ((str, "__str__"), (int, "__int__"), (float, "__float__")):
-        if isinstance(value, base):
-            return getattr(base, method)(value)
-    if hasattr(kind, "keys") and hasattr(kind, "__getitem__"):
-        return _plain_object({key: value[key] for key in value.keys()}, depth)
     if hasattr(kind, "__fspath__") or f"{kind.__module__}.{kind.__name__}" in _TEXTS:
         return str(value)
+    for base, method in (str, "__str__"), (int, "__int__"), (float, "__float__"):
+        if isinstance(value, base):
+            return getattr(base, method)(value)
     if hasattr(kind, "__index__") or hasattr(kind, "as_integer_ratio"):
         return int(value) if hasattr(kind, "__index__") else float(value)
     raise TypeError(f"a {kind.__name__} has no JSON form")
 
 
-def _plain_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
-    result = {}
-    for name, item in value.items():
-        if type(name) is not str:
-            plain = _plain(name, depth - 1)
-            if isinstance(plain, (list, dict)):
-                raise TypeError(f"a {type(name).__name__} is no name in a JSON object")
-            name = plain if type(plain) is str else json.dumps(plain)
-        result[name] = _plain(item, depth - 1)
-    return result
+def _name(key: Any) -> str:
+    """The name of a member, as json.dumps makes one of a number, a boolean or None."""
+    key = _plain(key)
+    if isinstance(key, (list, dict)):
+        raise TypeError(f"a {type(key).__name__} cannot name a member of an object")
+    return key if type(key) is str else json.dumps(key)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _binder(plan: list[Any], failure: Any) -> Any:
@@ -1302,26 +1089,22 @@ class _Hints:
     """One walk over type hints: `of` gives the schema of each and its converter."""
 
     def __init__(self, where: str, scope: Any = None, output: bool = False) -> None:
-        self.where = where
-        self.scope: Any = {} if scope is None else scope
-        self.output = output
+        self.where, self.scope, self.output = where, scope or {}, output
         self.defs: dict[str, Any] = {}
         self.names: dict[Any, str] = {}  # types that are being built, or recursive
-        self.made: dict[Any, Any] = {}  # recursive type -> converter
-        self.recursive: set[Any] = set()
-
-    def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Complete a schema: a recursive type is in $defs, and as the root in full."""
-        if self.defs:
-            name = schema.get("$ref", "")[8:]
-            return {**self.defs.get(name, schema), "$defs": self.defs}
-        return schema
+        self.made: dict[Any, Any] = {}  # recursive type -> its converter
+        self.loops: set[Any] = set()
 
     def fail(self, text: str) -> Any:
         raise DefinitionError(f"{self.where}: {text}")
 
+    def root(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """With $defs for recursive types; as the root such a type stands in full."""
+        full = self.defs.get(schema.get("$ref", "")[8:], schema)
+        return {**full, "$defs": self.defs} if self.defs else schema
+
     def resolve(self, hint: Any) -> Any:
-        """An annotation in quotes, or one under `from __future__ import annotations`."""
+        """What an annotation in quotes, or under the future import, stands for."""
         text = getattr(hint, "__forward_arg__", hint)
         if not isinstance(text, str):
             return hint
@@ -1329,102 +1112,86 @@ class _Hints:
         scope = collections.ChainMap(vars(module), self.scope) if module else self.scope
         try:
             return eval(text, {}, scope)
-        except (
-            NameError,
-            AttributeError,
-            TypeError,
-            SyntaxError,
-            LookupError,
-        ) as error:
-            tip = "; write Optional[X] for X | None, or Union" if "|" in text else ""
-            return self.fail(
-                f"the annotation {text!r} means nothing here: {error}{tip}"
-            )
+        except (NameError, AttributeError, TypeError, SyntaxError) as error:
+            tip = "; write Optional[X] for X | None" if "|" in text else ""
+            return self.fail(f"the annotation {text!r} fails here: {error}{tip}")
 
     def of(self, hint: Any) -> Any:
         hint = self.resolve(hint)
         if isinstance(hint, str):
             return self.of(hint)
+        origin = getattr(hint, "__origin__", None) or hint
+        args: Any = getattr(hint, "__args__", None) or ()
+        form = _form(origin)
         if hasattr(hint, "__metadata__"):
-            return self.annotated(hint.__origin__, hint.__metadata__)
+            return self.annotated(origin, hint.__metadata__)
         if hasattr(hint, "__supertype__"):
             return self.of(hint.__supertype__)
-        origin = getattr(hint, "__origin__", None) or hint
-        args = getattr(hint, "__args__", None) or ()
-        form = _form(origin)
-        if form in ("Union", "UnionType", "Optional"):
+        if form in ("Union", "UnionType"):
             return self.union(args)
         if form == "Literal":
             return self.literal(args)
         if form in ("Required", "NotRequired", "ReadOnly", "Final"):
             return self.of(args[0])
         if form == "TypeVar":
-            bounds = hint.__constraints__ or (hint.__bound__ or object,)
-            return self.union(bounds)
+            return self.union(hint.__constraints__ or [hint.__bound__ or object])
         if form == "Any" or origin is object:
             return {}, None
         if hasattr(origin, "__value__"):
-            return self.named(origin, lambda: self.of(origin.__value__))
-        found = None
-        if origin is None or isinstance(origin, type):
-            found = self.kind(_NULL if origin is None else origin, args)
-        if found is None:
-            self.fail(f"no JSON Schema for {hint!r}; {_OFFER}")
-        return found
+            build = functools.partial(self.of, origin.__value__)
+            return self.named(origin, origin.__name__, build)
+        kind = _NULL if origin is None else origin
+        found = self.kind(kind, args) if isinstance(kind, type) else None
+        return found or self.fail(f"no JSON Schema for {hint!r}; {_OFFER}")
 
     def annotated(self, hint: Any, metadata: Any) -> Any:
         schema, convert = self.of(hint)
         schema = dict(schema)
+        units = {"array": "Items", "object": "Properties"}
+        unit = units.get(schema.get("type", ""), "Length")
         for item in metadata:
-            if isinstance(item, dict):
-                schema.update(item)
-            elif isinstance(item, str):
-                schema["description"] = item
-            else:
-                self.constrain(schema, item)
+            if isinstance(item, str):
+                item = {"description": item}
+            elif not isinstance(item, dict):
+                item = {
+                    word.replace("~", unit): getattr(part, name)
+                    for part in (item, *(getattr(item, "metadata", None) or ()))
+                    for name, word in zip(_CONSTRAINTS[::2], _CONSTRAINTS[1::2])
+                    if isinstance(getattr(part, name, None), (str, int, float))
+                }
+            schema.update(item)
         return schema, convert
-
-    def constrain(self, schema: dict[str, Any], field: Any) -> None:
-        kind = {"array": "Items", "object": "Properties"}.get(schema.get("type", ""))
-        for part in (field, *(getattr(field, "metadata", None) or ())):
-            for name, word in _CONSTRAINTS.items():
-                value = getattr(part, name, None)
-                if isinstance(value, (str, int, float)):
-                    word += (kind or "Length") if word in ("min", "max") else ""
-                    schema[word] = value
 
     def union(self, hints: Any) -> Any:
         pairs = [self.of(hint) for hint in hints]
-        schemas: list[Any] = []
-        for part, _ in pairs:
-            schemas += [] if part in schemas else [part]
-        if {} in schemas:
+        parts = [part for part, _ in pairs]
+        parts = [part for i, part in enumerate(parts) if part not in parts[:i]]
+        makers = [make for part, make in pairs if part != {"type": "null"}]
+        if {} in parts:
             return {}, None
-        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        makers = [convert for part, convert in pairs if part != {"type": "null"}]
-        if len(makers) != 1 or len(pairs) > 2:
-            return schema, self.first(pairs) if any(makers) else None
-        make = makers[0]
-        if make is None or len(pairs) == 1:
-            return schema, make
-        return schema, lambda value: None if value is None else make(value)
+        schema = parts[0] if len(parts) == 1 else {"anyOf": parts}
+        if not any(makers):
+            return schema, None
+        if len(makers) == 1:
+            return schema, lambda value: None if value is None else makers[0](value)
+        return schema, self.first(pairs)
 
     def first(self, pairs: list[Any]) -> Any:
-        """The first alternative that fits and can be built."""
-        where, defs = self.where, self.defs
+        """The first alternative whose schema fits and that can be built."""
         checks: list[Any] = []
+        where, defs = self.where, self.defs
 
         def choose(value: Any) -> Any:
-            if not checks:  # not before: a recursive type is incomplete until then
+            if not checks:  # not before: until now a recursive type was incomplete
                 checks[:] = [_compile({**s, "$defs": defs}, where) for s, _ in pairs]
-            reason = "no alternative fits"
-            for check, (_, convert) in zip(checks, pairs):
-                if check(value) is None:
-                    try:
-                        return convert(value) if convert else value
-                    except ValueError as error:
-                        reason = str(error)
-            raise ValueError(reason)
+            failure = ValueError("no alternative fits")
+            for check, (_, make) in zip(checks, pairs):
+                try:
+                    if check(value) is None:
+                        return (make or _same)(value)
+                except ValueError as error:
+                    failure = error
+            raise failure
 
         return choose
 
@@ -1433,38 +1200,33 @@ class _Hints:
         try:
             plain = [_plain(value) for value in values]
         except TypeError as error:
-            return self.fail(f"{values!r}: {error}")
-        kinds = set(map(type, plain))
+            self.fail(f"{values!r}: {error}")
+        kinds = {*map(type, plain)}
         if kinds & {list, dict}:
             self.fail(f"{values!r}: only strings, numbers, booleans and None will do")
-        schema: dict[str, Any] = (
-            {"type": _SIMPLE[type(plain[0])]} if len(kinds) == 1 else {}
-        )
-        schema["enum"] = plain
-        if all(type(value) in (str, bool, _NULL) for value in values):
-            return schema, None
+        schema: dict[str, Any] = {"enum": plain}
+        if len(kinds) == 1:
+            schema = {"type": _SIMPLE[kinds.pop()], "enum": plain}
         back = dict(zip(map(_key, plain), values))
-        return schema, lambda value: back[_key(value)]
+        same = all(type(value) in (str, bool, _NULL) for value in values)
+        return schema, None if same else lambda value: back[_key(value)]
 
     def named(self, kind: Any, name: str, build: Callable[[], Any]) -> Any:
         """A type with a name: inlined, or in $defs if it contains itself."""
         if kind in self.names:
-            self.recursive.add(kind)
+            self.loops.add(kind)
         else:
             while name in self.names.values():
                 name += "_"
             self.names[kind] = name
             pair = build()
-            if kind not in self.recursive:
+            if kind not in self.loops:
                 del self.names[kind]
                 return pair
             self.defs[name], self.made[kind] = pair
-
-        def later(value: Any) -> Any:
-            convert = self.made[kind]
-            return convert(value) if convert else value
-
-        return {"$ref": f"#/$defs/{self.names[kind]}"}, later
+        made = self.made
+        ref = {"$ref": f"#/$defs/{self.names[kind]}"}
+        return ref, lambda value: (made[kind] or _same)(value)
 
     def record(self, kind: Any, build: Callable[[Any], Any]) -> Any:
         """A class with annotations, read in the module that it was written in."""
@@ -1482,6 +1244,7 @@ class _Hints:
 
     def kind(self, kind: Any, args: Any) -> Any:
         """A class; None for one that has no schema."""
+        name = f"{kind.__module__}.{kind.__qualname__}"
         if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
             return self.model(kind.model_json_schema()), kind.model_validate
         if hasattr(kind, "__members__"):
@@ -1493,23 +1256,22 @@ class _Hints:
         if hasattr(kind, "_fields") and issubclass(kind, tuple):
             return self.record(kind, self.named_tuple)
         if kind in _SIMPLE and not args:
-            return {"type": _SIMPLE[kind]}, kind if kind in (int, float) else None
+            return {"type": _SIMPLE[kind]}, kind if kind in _NUMBER else None
         if kind in (bytes, bytearray):
-            return {"type": "string", "contentEncoding": "base64"}, self.base64(kind)
-        name = f"{kind.__module__}.{kind.__qualname__}"
+            schema = {"type": "string", "contentEncoding": "base64"}
+            return schema, lambda text: kind(_from_base64(text))
         if name in _TEXTS:
             return self.text(kind, *_TEXTS[name])
         if name == "decimal.Decimal":
             return {"type": "number"}, lambda value: kind(repr(value))
-        if kind.__module__ in ("builtins", "collections", "collections.abc"):
-            return self.container(_GROUPS.get(kind.__name__), args)
-        return None
+        builtin = kind.__module__ in ("builtins", "collections.abc")
+        return self.container(_GROUPS.get(kind.__name__), args) if builtin else None
 
     def container(self, group: Any, args: Any) -> Any:
         if group is dict:
             return self.mapping(*(args or (str, object)))
         if group is tuple and args and args[-1] is not Ellipsis:
-            pairs = [self.of(hint) for hint in args if hint != ()]
+            pairs = [self.of(hint) for hint in args]
             return self.row(pairs, len(pairs), tuple)
         if group is None:
             return None
@@ -1517,42 +1279,30 @@ class _Hints:
         schema: dict[str, Any] = {"type": "array", **({"items": item} if item else {})}
         if group in (set, frozenset):
             schema["uniqueItems"] = True
-        if group is list:
-            return schema, make and (lambda value: [make(item) for item in value])
-        return schema, lambda value: group(map(make, value) if make else value)
+        if group is list and not make:
+            return schema, None
+        return schema, lambda value: group(map(make or _same, value))
 
     def mapping(self, key: Any, item: Any) -> Any:
-        (names, name_of), (schema, make) = self.of(key), self.of(item)
+        (names, name_of), (part, make) = self.of(key), self.of(item)
         if names.get("type") != "string":
             self.fail(f"the names in a JSON object are strings, not {key!r}")
-        result: dict[str, Any] = {"type": "object"}
+        schema: dict[str, Any] = {"type": "object"}
         if names != {"type": "string"}:
-            result["propertyNames"] = names
-        if schema:
-            result["additionalProperties"] = schema
+            schema["propertyNames"] = names
+        if part:
+            schema["additionalProperties"] = part
         if not name_of and not make:
-            return result, None
-
-        def convert(value: Any) -> Any:
-            pairs = value.items()
-            return {
-                (name_of(k) if name_of else k): (make(v) if make else v)
-                for k, v in pairs
-            }
-
-        return result, convert
+            return schema, None
+        a, b = name_of or _same, make or _same
+        return schema, lambda value: {a(k): b(v) for k, v in value.items()}
 
     def row(self, pairs: list[Any], least: int, build: Any) -> Any:
-        schema: dict[str, Any] = {"type": "array"}
+        schema: Any = {"type": "array", "minItems": least, "maxItems": len(pairs)}
         if pairs:
             schema["prefixItems"] = [part for part, _ in pairs]
-        schema["minItems"], schema["maxItems"] = least, len(pairs)
-        makers = [convert for _, convert in pairs]
-
-        def convert(value: Any) -> Any:
-            return build(make(v) if make else v for make, v in zip(makers, value))
-
-        return schema, convert
+        makers = [make or _same for _, make in pairs]
+        return schema, lambda value: build(make(v) for make, v in zip(makers, value))
 
     def named_tuple(self, kind: Any) -> Any:
         hints = getattr(kind, "__annotations__", {})
@@ -1565,9 +1315,8 @@ class _Hints:
         for name, hint in kind.__annotations__.items():
             hint = self.resolve(hint)
             form = _form(getattr(hint, "__origin__", None))
-            needed = name in kind.__required_keys__ or form == "Required"
-            needed = needed and form != "NotRequired"
-            rows.append((name, hint, _NO_VALUE, needed, ""))
+            needed = form == "Required" or name in kind.__required_keys__
+            rows.append((name, hint, _NO_VALUE, needed and form != "NotRequired", ""))
         schema, plan = self.fields(rows, f"{kind.__name__} key")
         return schema, _binder(plan, ValueError)
 
@@ -1577,18 +1326,17 @@ class _Hints:
         rows = []
         for field in _fields(kind):
             needed = field.default is MISSING and field.default_factory is MISSING
-            default = _NO_VALUE if field.default is MISSING else field.default
             text = field.metadata.get("description", "")
             if field.init or self.output:
-                rows.append((field.name, field.type, default, needed, text))
+                rows.append((field.name, field.type, field.default, needed, text))
         schema, plan = self.fields(rows, f"{kind.__name__} field")
         if not self.output:
             schema["additionalProperties"] = False
-        bind = _binder(plan, ValueError)
-        return schema, lambda value: kind(**(bind(value) if bind else value))
+        bind = _binder(plan, ValueError) or _same
+        return schema, lambda value: kind(**bind(value))
 
     def fields(self, rows: list[Any], noun: str) -> Any:
-        """An object's schema, and the plan of a _binder for its members."""
+        """The schema of an object, and for _binder the plan of its members."""
         where = self.where
         properties, required, plan = {}, [], []
         for name, hint, default, needed, text in rows:
@@ -1599,23 +1347,19 @@ class _Hints:
                 schema.setdefault("description", text)
             if needed:
                 required.append(name)
-            # None for an `x: int = None` would break the schema beside it.
-            elif default is not None or "type" not in schema:
+            elif default is not None or "type" not in schema:  # `x: int = None`
                 try:
-                    plain = _plain(default)
-                    json.dumps(plain, allow_nan=False)
-                    schema.setdefault("default", plain)
+                    default = _plain(default)
+                    json.dumps(default, allow_nan=False)
+                    schema.setdefault("default", default)
                 except (TypeError, ValueError):
                     pass
             properties[name] = schema
             if convert:
-                exact = convert if convert in (int, float) else None
-                plan.append((name, exact, convert))
+                plan.append((name, convert if convert in _NUMBER else None, convert))
         self.where = where
         schema = {"type": "object", "properties": properties}
-        if required:
-            schema["required"] = required
-        return schema, plan
+        return {**schema, **({"required": required} if required else {})}, plan
 
     def text(self, kind: Any, form: str, method: str) -> Any:
         parse = getattr(kind, method) if method else kind
@@ -1630,23 +1374,10 @@ class _Hints:
             except ValueError:
                 raise ValueError(f"expected a {form}, got {_show(text)}") from None
 
-        return {"type": "string", **({"format": form} if form else {})}, convert
-
-    def base64(self, kind: Any) -> Any:
-        def convert(text: str) -> Any:
-            try:
-                data = binascii.a2b_base64(text)
-            except ValueError:
-                data = b""
-            # a2b_base64 skips what it does not know.
-            if binascii.b2a_base64(data, newline=False).decode("ascii") != text:
-                raise ValueError(f"expected base64, got {_show(text)}")
-            return kind(data)
-
-        return convert
+        return {"type": "string", "format": form}, convert
 
     def model(self, schema: Any) -> Any:
-        """A pydantic schema without its $defs: clients cope badly with references."""
+        """A pydantic schema without its $defs: many clients follow no references."""
         local = schema.get("$defs", {})
 
         def inline(part: Any) -> Any:
@@ -1658,21 +1389,38 @@ class _Hints:
             name = str(part.get("$ref"))[8:]
             if name not in local:
                 return rest
-            key = (id(local), name)
-            found, _ = self.named(key, name, lambda: (inline(local[name]), None))
-            return {**found, **rest}
+            pair = self.named((id(local), name), name, lambda: (inline(local[name]), 0))
+            return {**pair[0], **rest}
 
         return inline(schema)
 
 
+def _from_base64(text: str) -> bytes:
+    try:
+        data = binascii.a2b_base64(text)
+    except ValueError:
+        data = b""
+    if binascii.b2a_base64(data, newline=False).decode("ascii") != text:
+        raise ValueError(f"expected base64, got {_show(text)}")  # a2b skips garbage
+    return data
+
+
 def _form(origin: Any) -> str:
-    """The name of a special form, of typing, typing_extensions or types."""
+    """The name of a special form of typing, typing_extensions or types."""
     for thing in (origin, type(origin)):
         if getattr(thing, "__module__", "") in ("typing", "typing_extensions", "types"):
             name = getattr(thing, "_name", None) or getattr(thing, "__name__", None)
             if name:
                 return str(name)
     return ""
+
+
+def _has(annotation: Any, mark: str) -> bool:
+    """Whether a class with this mark is the annotation, or is inside it."""
+    inner = [getattr(annotation, "__origin__", None)]
+    inner += getattr(annotation, "__args__", None) or ()
+    found = bool(getattr(annotation, mark, False))
+    return found or any(_has(part, mark) for part in inner if part is not None)
 
 
 def _schema(annotation: Any, where: str) -> dict[str, Any]:
@@ -1688,37 +1436,27 @@ def _converter(annotation: Any) -> Any:
 def _output(annotation: Any, where: str, scope: Any = None) -> Any:
     """The outputSchema of a return annotation, and whether legacy revisions wrap it.
 
-    None for what gives no structured content: nothing, None, Any, content blocks and
-    classes without a schema. A root that is no object is wrapped as {"result": ...}.
+    No schema: None, Any, content blocks, and whatever has none. A root that is not an
+    object is wrapped as {"result": ...} where a revision wants an object (TOL-07).
     """
+    hints = _Hints(where, scope, output=True)
     if annotation in (_NO_VALUE, None, _NULL) or _has(annotation, "_mcp_content"):
         return None, False
-    hints = _Hints(where, scope, output=True)
     try:
         schema = hints.root(hints.of(annotation)[0])
     except DefinitionError:
         return None, False
+    if schema.get("type") == "array" and not schema.get("items", schema.get("prefixItems")):
+        return None, False  # a list of anything may be one of content blocks
     return schema or None, bool(schema) and schema.get("type") != "object"
-
-
-def _has(annotation: Any, mark: str) -> bool:
-    """Whether a class with this mark is the annotation, or anywhere inside it."""
-    inner = getattr(annotation, "__args__", None) or ()
-    inner = (getattr(annotation, "__origin__", None), *inner)
-    return bool(getattr(annotation, mark, False)) or any(
-        _has(part, mark) for part in inner if part is not None
-    )
 
 
 class _Parameter:
     __slots__ = ("annotation", "default", "description", "name", "required")
 
     def __init__(self, name: str, annotation: Any, default: Any, text: str) -> None:
-        self.name = name
-        self.annotation = annotation
-        self.default = default
-        self.required = default is _NO_VALUE
-        self.description = text
+        self.name, self.annotation, self.description = name, annotation, text
+        self.default, self.required = default, default is _NO_VALUE
 
 
 class _Signature:
@@ -1729,28 +1467,39 @@ class _Signature:
         "scope",
     )
 
-    def __init__(self, function: Any, where: str) -> None:
-        layers = self.layers(function)
-        names = [getattr(layer, "__name__", "__call__") for layer in layers]
-        names = [name for name in names if name != "__call__"]
-        self.name: str = names[0] if names else type(function).__name__
+    def __init__(self, function: Any, where: str, free: bool = False) -> None:
+        # free: an explicit schema says what comes, and **arguments may take it.
+        layers = [function]  # down to the function that has the parameters
+        while layers[-1] is not None:
+            layers.append(self.inner(layers[-1]))
+        *layers, plain, _ = layers
+        layers.append(plain)
+        code = getattr(plain, "__code__", None)
         flags = [
             layer.__code__.co_flags for layer in layers if hasattr(layer, "__code__")
         ]
-        self.is_async = any(flag & 0x80 for flag in flags)
-        if flags and flags[-1] & 0x220:
+        if code and code.co_flags & 0x220:
             raise DefinitionError(f"{where}: a generator; return one value instead")
+        names = [getattr(layer, "__name__", "__call__") for layer in layers]
+        self.name = next((n for n in names if n != "__call__"), type(function).__name__)
+        self.is_async = any(flag & 0x80 for flag in flags)
         docs = [
             each.__doc__ for each in layers if not isinstance(each, functools.partial)
         ]
-        self.description, texts = _docstring(next(filter(None, reversed(docs)), ""))
-        self.scope = self.visible(layers[-1])
+        self.description, texts = _docstring(next(filter(None, docs[::-1]), ""))
+        cells = zip(code.co_freevars, plain.__closure__ or ()) if code else ()
+        filled = {name: c.cell_contents for name, c in cells if c != type(c)()}
+        self.scope = collections.ChainMap(filled, getattr(plain, "__globals__", {}))
         self.parameters: list[_Parameter] = []
         self.context: Optional[str] = None
-        rows, returns = self.read(function, layers, where)
+        direct = len(flags) == len(layers)
+        read = self.read if direct else self.inspect
+        rows, returns = read(function, layers, where)
         self.returns = _Hints(f"{where}, return value", self.scope).resolve(returns)
         for star, name, hint, default in rows:
             hints = _Hints(f"{where}, parameter {star + name!r}", self.scope)
+            if free and star == "**":
+                continue
             if star:
                 hints.fail("arguments come by name: declare each one, without * or /")
             if type(default).__name__ == "FieldInfo":
@@ -1760,84 +1509,54 @@ class _Signature:
                 text = texts.get(name, "")
                 self.parameters.append(_Parameter(name, hint, default, text))
             elif self.context:
-                hints.fail(f"{self.context!r} is the context already")
+                hints.fail(f"{self.context!r} is the Context already")
             else:
                 self.context = name
 
     @staticmethod
-    def layers(function: Any) -> list[Any]:
-        """The callable, and what it wraps, down to the function with the parameters."""
-        found = [function]
-        while len(found) < 32:
-            last = found[-1]
-            inner = getattr(last, "__func__", None) or getattr(
-                last, "__wrapped__", None
-            )
-            if isinstance(last, functools.partial):
-                inner = last.func
-            elif not inner and not hasattr(last, "__code__"):
-                call = getattr(type(last), "__call__", None)
-                inner = call if hasattr(call, "__code__") else None
-            if not inner:
-                break
-            found.append(inner)
-        return found
-
-    @staticmethod
-    def visible(function: Any) -> Any:
-        """The names that the annotations of a function may use."""
-        cells = {}
-        freevars = getattr(getattr(function, "__code__", None), "co_freevars", ())
-        for name, cell in zip(freevars, getattr(function, "__closure__", None) or ()):
-            try:
-                cells[name] = cell.cell_contents
-            except ValueError:  # not assigned yet
-                pass
-        return collections.ChainMap(cells, getattr(function, "__globals__", {}))
+    def inner(layer: Any) -> Any:
+        """What a method, a decorated function, a partial or a callable object calls."""
+        found = getattr(layer, "__func__", None) or getattr(layer, "__wrapped__", None)
+        if isinstance(layer, functools.partial):
+            return layer.func
+        if found or hasattr(layer, "__code__") or isinstance(layer, type):
+            return found
+        call = type(layer).__call__
+        return call if hasattr(call, "__code__") else None
 
     def read(self, function: Any, layers: list[Any], where: str) -> Any:
-        """(star or slash, name, annotation, default) of each, and the return value's."""
+        """(star or slash, name, annotation, default) of each, and what it returns."""
         plain = layers[-1]
-        if not all(hasattr(layer, "__code__") for layer in layers):
-            return self.inspect(function, layers, where)
-        code = plain.__code__
+        code, hints = plain.__code__, plain.__annotations__
         count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames
-        defaults = dict(
-            zip(reversed(names[:count]), reversed(plain.__defaults__ or ()))
-        )
+        defaults = dict(zip(names[:count][::-1], (plain.__defaults__ or ())[::-1]))
         defaults.update(plain.__kwdefaults__ or {})
-        hints = plain.__annotations__
-        rows = []
-        for index in range(1 if hasattr(function, "__func__") else 0, total):
-            slash = "/" if index < code.co_posonlyargcount else ""
-            name = names[index]
-            default = defaults.get(name, _NO_VALUE)
-            rows.append((slash, name, hints.get(name, object), default))
-        stars = [star for star, flag in (("*", 4), ("**", 8)) if code.co_flags & flag]
-        for star, name in zip(stars, names[total:]):
-            rows.append((star, name, object, _NO_VALUE))
-        return rows, hints.get("return", _NO_VALUE)
+        stars = ["/"] * code.co_posonlyargcount
+        stars += [""] * (total - len(stars))
+        stars += [star for star, flag in (("*", 4), ("**", 8)) if code.co_flags & flag]
+        rows = [
+            (star, name, hints.get(name, object), defaults.get(name, _NO_VALUE))
+            for star, name in zip(stars, names)
+        ]
+        bound = hasattr(function, "__func__")
+        return rows[bound:], hints.get("return", _NO_VALUE)
 
     def inspect(self, function: Any, layers: list[Any], where: str) -> Any:
         """For partial objects, callable objects, classes and built-in functions."""
-        from inspect import signature
+        import inspect
 
         try:
-            found = signature(function)
+            found = inspect.signature(function)
         except (TypeError, ValueError) as error:
             raise DefinitionError(f"{where}: {error}") from None
-        bound: set[str] = set()
-        for layer in layers:
-            if isinstance(layer, functools.partial):
-                bound.update(
-                    layer.keywords
-                )  # decided, and none of the caller's business
+        partials = [layer for layer in layers if isinstance(layer, functools.partial)]
+        decided = {name for layer in partials for name in layer.keywords}
         rows = []
         for name, each in found.parameters.items():
             hint = object if each.annotation is each.empty else each.annotation
             default = _NO_VALUE if each.default is each.empty else each.default
-            if name not in bound:
+            if name not in decided:
                 star = ("/", "", "*", "", "**")[each.kind]
                 rows.append((star, name, hint, default))
         returns = found.return_annotation
@@ -1845,28 +1564,22 @@ class _Signature:
 
 
 def _docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The text before "Args:", and what stands there for each parameter."""
-    lines = doc.expandtabs().strip().splitlines()
-    margin = min((len(s) - len(s.lstrip()) for s in lines[1:] if s.strip()), default=0)
-    lines[1:] = [line[margin:] for line in lines[1:]]
+    """The text before "Args:", and what that says about each parameter."""
+    first, *lines = (doc.expandtabs() + "\n").splitlines()
+    margin = min((len(s) - len(s.lstrip()) for s in lines if s.strip()), default=0)
+    lines = [first.strip(), *(line[margin:].rstrip() for line in lines)]
     heads = ("Args:", "Arguments:", "Parameters:")
-    start = next(
-        (i for i, line in enumerate(lines) if line.strip() in heads), len(lines)
-    )
+    start = next((i for i, line in enumerate(lines) if line in heads), len(lines))
     texts: dict[str, str] = {}
-    name, column, least = "", 0, 0
-    for line in lines[start:]:
+    name, column = "", 0
+    for line in filter(None, lines[start + 1 :]):
         text, indent = line.strip(), len(line) - len(line.lstrip())
-        if text in heads and not name:
-            least = indent
-            continue
-        if text and indent <= least:
-            break
         entry = re.match(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)", text)
+        if not indent:
+            break
         if entry and (not name or indent <= column):
-            name, column = entry[1], indent
-            texts[name] = entry[2]
-        elif name and text:
+            name, column, texts[entry[1]] = entry[1], indent, entry[2]
+        elif name:
             texts[name] = f"{texts[name]} {text}".strip()
     return "\n".join(lines[:start]).strip(), texts
 
@@ -3578,8 +3291,8 @@ class _Core:
         return None
 
     def _modern(self, call: _Call, meta: dict[str, Any]) -> None:
-        version = meta.get(_VERSION_KEY)
-        capabilities = meta.get(_CAPABILITIES_KEY)
+        version: Any = meta.get(_VERSION_KEY)
+        capabilities: Any = meta.get(_CAPABILITIES_KEY)
         info = meta.get(_CLIENT_KEY, {})
         for key, value, kind in (
             (_VERSION_KEY, version, str),
@@ -6453,7 +6166,7 @@ class Server(_Core):
         """As the decorator tool(). DefinitionError says what cannot be offered."""
         name = name or _name_of(function, "tool")
         where = f"tool {name!r}"
-        signature = _Signature(function, where)
+        signature = _Signature(function, where, free=input_schema is not None)
         schema, bind = input_schema, None
         if schema is None:
             schema, bind = _arguments(signature, where)
@@ -6468,7 +6181,7 @@ class Server(_Core):
         if structured_output is False:
             output = None
         elif output is None:
-            output, wrap = _output(signature.returns, where)
+            output, wrap = _output(signature.returns, where, signature.scope)
         else:
             wrap = output.get("type") != "object"
         if structured_output and output is None:
@@ -6478,8 +6191,10 @@ class Server(_Core):
         if not fields["description"]:
             self._warn(f"{where}: no description; models choose by it")
         tool = self._handler(_Tool, "tool", signature, function, fields, bind, **how)
-        tool.check = _compile(schema, where, self._warn)
-        tool.output = output and _compile(output, f"{where}, result", self._warn)
+        tool.check = _compile(schema, where, self._warn, self._limits)
+        tool.output = output and _compile(
+            output, f"{where}, result", self._warn, self._limits
+        )
         tool.wrap, tool.headers = wrap, _x_headers(schema, where)
         tool.rate = _Bucket(rate) if rate else None
         self._offer(tool, "tool")
@@ -6562,7 +6277,7 @@ class Server(_Core):
             names, match = _template(uri, where)
             if set(names) != schema["properties"].keys():
                 raise DefinitionError(f"{where}: {names} must be the parameter names")
-            how["check"] = _compile(schema, where, self._warn)
+            how["check"] = _compile(schema, where, self._warn, self._limits)
         record = self._handler(
             _Resource, kind, signature, function, fields, bind, **how
         )
@@ -6580,7 +6295,7 @@ class Server(_Core):
         signature = _Signature(function, where)
         schema, bind = _arguments(signature, where)
         how["properties"] = schema["properties"]
-        how["check"] = _compile(schema, where, self._warn)
+        how["check"] = _compile(schema, where, self._warn, self._limits)
         arguments = []
         for key, field in schema["properties"].items():
             argument = {"name": key, "required": key in schema.get("required", ())}
@@ -7157,7 +6872,7 @@ def _parser() -> Any:
     run = commands.add_parser("run", help="serve APP on stdio, HTTP or a socket")
     run.add_argument("app", metavar="APP")
     for option, field, text in _OPTIONS:
-        many = {"action": "append", "default": []} if "allow" in option else {}
+        many: Any = {"action": "append", "default": []} if "allow" in option else {}
         run.add_argument(option, metavar=field, help=text, **many)
     text = "bind a network address without authentication"
     run.add_argument("--insecure", action="store_true", help=text)
