@@ -13,7 +13,7 @@ import os
 import platform
 from pathlib import Path
 
-from . import counts, goals, soak, targets
+from . import clients, counts, goals, soak, targets
 from .measure import Bench
 from .process import ROOT
 from .report import Results, picture
@@ -61,6 +61,7 @@ def main() -> int:
     parser.add_argument(
         "--peers", action="store_true", help="install and measure peers"
     )
+    parser.add_argument("--client", action="store_true", help="calls through clients")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="only these targets")
     parser.add_argument("--json", action="store_true", help="all values as JSON")
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
@@ -72,6 +73,8 @@ def main() -> int:
     facts = machine()
     if options.command:
         return options.run(options)
+    if options.client:
+        return clients.run(options)
     bench = Bench(chosen(options), options.quick)
     bench.run()
     results = Results(bench.values)
