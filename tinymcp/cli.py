@@ -124,6 +124,372 @@ def _faults(schema: Any) -> Iterator[str]:
 # (progress, questions, log messages, errors) to stderr. What a server sends is shown
 # without its control characters, because a terminal obeys them.
 
+
+class _Usage(Exception):
+    """A command line that cannot be carried out."""
+
+
+# Showing
+
+
+def _clean(text: str) -> str:
+    """Text that a terminal takes for text."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
+    )
+
+
+def _print(text: str) -> None:
+    print(_clean(text) if sys.stdout.isatty() else text)
+
+
+def _print_json(value: Any) -> None:
+    print(_encode_text(value))
+
+
+def _block(block: Any) -> str:
+    """A content block as text."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "resource_link":
+        return f"[{block.get('name', 'link')}: {block.get('uri')}]"
+    held = block.get("resource") or {}
+    if "text" in held:
+        return str(held["text"])
+    data = block.get("data") or held.get("blob") or ""
+    mime = block.get("mimeType") or held.get("mimeType") or kind
+    return f"[{mime}, {len(data) * 3 // 4} bytes]"
+
+
+def _print_result(result: Any) -> None:
+    if result.is_error:
+        print("tinymcp: the tool says that it failed:", file=sys.stderr)
+    texts = [_block(block) for block in result.content]
+    for text in texts:
+        _print(text)
+    if result.structured_content is not None and not texts:
+        _print(_encode_text(result.structured_content))
+
+
+def _note(text: str) -> None:
+    print(f"tinymcp: {_clean(text)}", file=sys.stderr)
+
+
+def _show_log(params: Any) -> None:
+    data = params.get("data")
+    text = data if isinstance(data, str) else _encode_text(data)
+    _note(f"{params.get('level')}: {text}")
+
+
+def _type(field: Any) -> str:
+    if not isinstance(field, dict):
+        return "any"
+    if "enum" in field:
+        return "|".join(str(value) for value in field["enum"])
+    kind = field.get("type", "any")
+    return "|".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _item(kind: str, item: Any) -> tuple[str, str]:
+    """A tool, resource, template or prompt: how to name it, and what it is."""
+    text = str(item.get("description") or item.get("title") or "").strip()
+    first = text.split("\n")[0]
+    if kind in ("resources", "resourceTemplates"):
+        name = str(item.get("uri") or item.get("uriTemplate"))
+        return name, first or str(item.get("name", ""))
+    if kind == "tools":
+        schema = item.get("inputSchema") or {}
+        required = schema.get("required") or ()
+        words = [
+            ("{}: {}" if name in required else "[{}: {}]").format(name, _type(field))
+            for name, field in (schema.get("properties") or {}).items()
+        ]
+    else:
+        words = [
+            a["name"] if a.get("required") else f"[{a['name']}]"
+            for a in item.get("arguments") or ()
+        ]
+    return f"{item.get('name')}({', '.join(words)})", first
+
+
+def _title(client: Client) -> str:
+    info = client.server_info
+    name = info.get("title") or info.get("name") or "a server without a name"
+    return f"{name} {info.get('version', '')} (MCP {client.protocol_version})"
+
+
+class _Progress:
+    """One line on the terminal that says how far a call is."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def __call__(self, progress: Any, total: Any, message: Any) -> None:
+        text = f"{progress}/{total}" if total is not None else f"{progress}"
+        text = _clean(f"{text} {message or ''}".replace("\n", " "))[:79]
+        print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
+        self._width = len(text)
+
+    def clear(self) -> None:
+        if self._width:
+            print("\r" + " " * self._width, end="\r", file=sys.stderr, flush=True)
+
+
+# Reading the words
+
+
+def _pair(text: str, mark: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name:
+        raise _Usage(f"not NAME{mark}VALUE: {text!r}")
+    return name, value.strip() if mark == ":" else value
+
+
+def _json(text: str, *instead: str) -> Any:
+    try:
+        return _decode(text.encode(), 64, 400)
+    except MCPError as error:
+        if instead:
+            return instead[0]
+        raise _Usage(f"{text!r}: {error.message}") from None
+
+
+def _arguments(words: list[str], schema: Any) -> dict[str, Any]:
+    """Arguments of a tool from name=value, name:=JSON, or one JSON object."""
+    if len(words) == 1 and words[0].startswith("{"):
+        value = _json(words[0])
+        if isinstance(value, dict):
+            return value
+    arguments: dict[str, Any] = {}
+    for word in words:
+        name, text = _pair(word, "=")
+        if name.endswith(":"):
+            arguments[name[:-1]] = _json(text)
+            continue
+        field = (schema.get("properties") or {}).get(name)
+        kinds = field.get("type") if isinstance(field, dict) else None
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        arguments[name] = text if "string" in kinds else _json(text, text)
+    return arguments
+
+
+# Asking
+
+
+def _ask(question: str) -> str:
+    print(_clean(question), end=" ", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
+def _choices(field: Any) -> str:
+    """What may be answered, in a word or as a list."""
+    options = field.get("enum") or [o.get("const") for o in field.get("oneOf") or ()]
+    if field.get("type") == "array":
+        items = field.get("items") or {}
+        titled = [o.get("const") for o in items.get("anyOf") or ()]
+        options = items.get("enum") or titled
+        return "some of " + ", ".join(map(str, options))
+    if options:
+        return "one of " + ", ".join(map(str, options))
+    return "y/n" if field.get("type") == "boolean" else str(field.get("type", ""))
+
+
+def _ask_field(name: str, field: Any, required: bool) -> Any:
+    """A value for one field of a form; None leaves it out."""
+    label = field.get("title") or name
+    text = f" ({field['description']})" if field.get("description") else ""
+    hint = "" if "default" not in field else f" [{field['default']}]"
+    check = _compile(field, label)
+    while True:
+        answer = _ask(f"  {label}{text}: {_choices(field)}{hint}:")
+        if not answer and ("default" in field or not required):
+            return field.get("default")
+        if not answer:
+            continue
+        value: Any = answer
+        if field.get("type") == "boolean":
+            value = {"y": True, "n": False}.get(answer.lower()[:1], answer)
+        elif field.get("type") == "array":
+            value = [part.strip() for part in answer.split(",")]
+        elif field.get("type") != "string":
+            value = _json(answer, answer)
+        problem = check(value)
+        if problem is None:
+            return value
+        print(_clean(f"  {problem}"), file=sys.stderr)
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser
+
+    print(f"Open this page if no browser does:\n  {_clean(url)}", file=sys.stderr)
+    webbrowser.open(url)
+
+
+def _ask_form(params: Any) -> Any:
+    """A form, one field after the other; an empty line takes the default."""
+    schema = params.get("requestedSchema") or {}
+    print(_clean(f"\n{params.get('message', '')}"), file=sys.stderr)
+    try:
+        choice = _ask("Answer? [y]es, [n]o, [c]ancel:").lower()[:1]
+        if choice != "y":
+            return "decline" if choice == "n" else "cancel"
+        content: dict[str, Any] = {}
+        for name, field in (schema.get("properties") or {}).items():
+            value = _ask_field(name, field, name in (schema.get("required") or ()))
+            if value is not None:
+                content[name] = value
+    except EOFError:
+        return "cancel"
+    return {"action": "accept", "content": content}
+
+
+def _ask_url(params: Any) -> bool:
+    """Consent to a page: the whole URL is shown, nothing is fetched before (ELI-04)."""
+    url = str(params.get("url", ""))
+    print(_clean(f"\n{params.get('message', '')}\n  {url}"), file=sys.stderr)
+    host = re.match(r"https?://([^/?#]+)", url)
+    if host is None:
+        print("  not a web page: refused", file=sys.stderr)
+        return False
+    try:
+        agreed = _ask(f"Open this page of {host[1]}? [y/N]").lower()[:1] == "y"
+    except EOFError:
+        return False
+    if agreed:
+        _open_browser(url)
+    return agreed
+
+
+# The commands
+
+
+async def _do_info(client: Client, options: Any, words: list[str]) -> None:
+    info = {
+        "protocolVersion": client.protocol_version,
+        "serverInfo": client.server_info,
+        "capabilities": client.capabilities,
+        "instructions": client.instructions,
+    }
+    if options.json:
+        return _print_json(info)
+    _print(_title(client))
+    for key in ("description", "websiteUrl"):
+        if client.server_info.get(key):
+            _print(str(client.server_info[key]))
+    _print("capabilities: " + (", ".join(sorted(client.capabilities)) or "none"))
+    if client.instructions:
+        _print("\n" + client.instructions.strip())
+
+
+async def _do_list(client: Client, options: Any, words: list[str]) -> None:
+    lists = {
+        "tools": await client.list_tools(),
+        "resources": await client.list_resources(),
+        "resourceTemplates": await client.list_resource_templates(),
+        "prompts": await client.list_prompts(),
+    }
+    if options.json:
+        return _print_json(lists)
+    _print(_title(client))
+    for title, items in lists.items():
+        rows = [_item(title, item) for item in items]
+        width = min(max([len(name) for name, _ in rows], default=0), 50)
+        if rows:
+            _print("\n" + ("templates" if title == "resourceTemplates" else title))
+        for name, text in rows:
+            _print(f"  {name.ljust(width)}  {text}".rstrip())
+
+
+async def _do_call(client: Client, options: Any, words: list[str]) -> int:
+    name = words[0]
+    tools = {tool["name"]: tool for tool in await client.list_tools()}
+    if name not in tools:
+        raise _Usage(f"no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+    schema = tools[name].get("inputSchema") or {}
+    arguments = _arguments(words[1:], schema)
+    problem = _compile(schema, name)(arguments)
+    if problem is not None:
+        raise _Usage(f"{name}: {problem}")
+    progress = _Progress() if sys.stderr.isatty() else None
+    try:
+        result = await client.call_tool(name, arguments, progress_callback=progress)
+    finally:
+        if progress is not None:
+            progress.clear()
+    if options.json:
+        _print_json(result)
+    else:
+        _print_result(result)
+    return 1 if result.is_error else 0
+
+
+async def _do_read(client: Client, options: Any, words: list[str]) -> None:
+    result = await client.read_resource(words[0])
+    if options.json:
+        return _print_json(result)
+    for item in result.contents:
+        if "blob" in item and not sys.stdout.isatty():
+            sys.stdout.flush()
+            sys.stdout.buffer.write(binascii.a2b_base64(item["blob"]))
+        else:
+            _print(_block({"type": "resource", "resource": item}))
+
+
+async def _do_prompt(client: Client, options: Any, words: list[str]) -> None:
+    pairs = dict(_pair(word, "=") for word in words[1:])
+    result = await client.get_prompt(words[0], pairs)
+    if options.json:
+        return _print_json(result)
+    for message in result.messages:
+        content = message.get("content") or {}
+        for block in content if isinstance(content, list) else [content]:
+            _print(f"{message.get('role')}: {_block(block)}")
+
+
+async def _show_change(client: Client, options: Any, kind: str, uri: Any) -> None:
+    import time
+
+    result = await client.read_resource(uri, refresh=True) if uri is not None else None
+    if options.json:
+        contents = result.contents if result is not None else None
+        _print_json({"kind": kind, "uri": uri, "contents": contents})
+    else:
+        text = result.text if result is not None else f"list of {kind} changed"
+        _print(f"{time.strftime('%H:%M:%S')} {uri + ' ' if uri else ''}{text}")
+    sys.stdout.flush()
+
+
+async def _do_watch(client: Client, options: Any, words: list[str]) -> None:
+    kinds = dict.fromkeys(("tools", "prompts", "resources"), not words)
+    async with client.subscribe(*words, **kinds) as changes:
+        for uri in words:
+            await _show_change(client, options, "now", uri)
+        async for change in changes:
+            await _show_change(client, options, change.kind, change.uri)
+
+
+async def _do_ping(client: Client, options: Any, words: list[str]) -> None:
+    times = sorted([await client.ping() * 1000 for _ in range(max(options.n, 1))])
+    numbers = {
+        "n": len(times),
+        "min": times[0],
+        "median": times[len(times) // 2],
+        "p99": times[-(-len(times) * 99 // 100) - 1],
+        "max": times[-1],
+    }
+    if options.json:
+        return _print_json(numbers)
+    texts = [f"{name} {value:.3f}" for name, value in numbers.items() if name != "n"]
+    _print(f"{len(times)} round trips: {', '.join(texts)} ms")
+
+
+# The command line
+
 _EPILOG = """\
 TARGET is a URL, a Unix socket (a path, or unix:PATH), or at the end of the line
 `-- COMMAND ...`. An ARGUMENT is name=value, converted as the schema says, name:=JSON,
@@ -132,6 +498,7 @@ or one JSON object.
 Exit status: 0 done, 1 the tool says that it failed, 2 wrong usage or arguments,
 3 the server answered with an error, 4 no connection or no answer in time,
 5 no authorization, 130 interrupted."""
+
 
 _COMMANDS = {  # command -> (help, arguments after TARGET, how many at least, at most)
     "info": ("what the server is", "", 0, 0),
@@ -142,6 +509,7 @@ _COMMANDS = {  # command -> (help, arguments after TARGET, how many at least, at
     "watch": ("print changes of resources or lists as they come", "[URI ...]", 0, 999),
     "ping": ("measure the round trip", "", 0, 0),
 }
+
 
 _CLIENT_OPTIONS = (  # option, value or None for a flag, help
     ("--json", None, "print JSON, one line for each result"),
@@ -158,10 +526,6 @@ _CLIENT_OPTIONS = (  # option, value or None for a flag, help
     ("--root", "DIR ...", "offer a directory as root"),
     ("--verbose", None, "show log messages, and the stderr of COMMAND"),
 )
-
-
-class _Usage(Exception):
-    """A command line that cannot be carried out."""
 
 
 def _client_parser() -> Any:
@@ -203,43 +567,6 @@ def _options(argv: list[str]) -> Any:
         parser.error(f"there is no option {unknown[0]}")
     options.words += more
     return options
-
-
-def main(argv: list[str]) -> int:
-    """Run one client command; returns the exit status."""
-    import asyncio
-
-    from .client import ClientError
-
-    command: list[str] = []
-    if "--" in argv:
-        argv, command = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    options = _options(argv)
-    try:
-        client, words = _client(options, command)
-        return asyncio.run(_run(client, options, words))
-    except (_Usage, ValueError, OSError, MCPError, ClientError) as error:
-        if isinstance(error, BrokenPipeError) and not isinstance(error, ClientError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # as in `| head`
-            return 0
-        status, text = _failure(error)
-        print(f"tinymcp: {_clean(text)}", file=sys.stderr)
-        return status
-    except KeyboardInterrupt:
-        return 130
-
-
-def _failure(error: Exception) -> tuple[int, str]:
-    """Exit status and sentence."""
-    from .client import ClientError, HttpStatusError
-
-    if isinstance(error, MCPError):
-        data = f" {_encode_text(error.data)}" if error.data is not None else ""
-        return 3, f"the server says: {error}{data}"
-    refused = isinstance(error, HttpStatusError) and error.status in (401, 403)
-    if refused or type(error).__name__ == "AuthorizationError":
-        return 5, str(error)
-    return 4 if isinstance(error, ClientError) else 2, str(error)
 
 
 def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
@@ -288,363 +615,44 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
     return client, words
 
 
-def _pair(text: str, mark: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    if not found or not name:
-        raise _Usage(f"not NAME{mark}VALUE: {text!r}")
-    return name, value.strip() if mark == ":" else value
-
-
 async def _run(client: Client, options: Any, words: list[str]) -> int:
     async with client:
         function = globals()[f"_do_{options.command}"]
         return int(await function(client, options, words) or 0)
 
 
-# The commands
+def _failure(error: Exception) -> tuple[int, str]:
+    """Exit status and sentence."""
+    from .client import ClientError, HttpStatusError
+
+    if isinstance(error, MCPError):
+        data = f" {_encode_text(error.data)}" if error.data is not None else ""
+        return 3, f"the server says: {error}{data}"
+    refused = isinstance(error, HttpStatusError) and error.status in (401, 403)
+    if refused or type(error).__name__ == "AuthorizationError":
+        return 5, str(error)
+    return 4 if isinstance(error, ClientError) else 2, str(error)
 
 
-async def _do_info(client: Client, options: Any, words: list[str]) -> None:
-    info = {
-        "protocolVersion": client.protocol_version,
-        "serverInfo": client.server_info,
-        "capabilities": client.capabilities,
-        "instructions": client.instructions,
-    }
-    if options.json:
-        return _print_json(info)
-    _print(_title(client))
-    for key in ("description", "websiteUrl"):
-        if client.server_info.get(key):
-            _print(str(client.server_info[key]))
-    _print("capabilities: " + (", ".join(sorted(client.capabilities)) or "none"))
-    if client.instructions:
-        _print("\n" + client.instructions.strip())
+def main(argv: list[str]) -> int:
+    """Run one client command; returns the exit status."""
+    import asyncio
 
+    from .client import ClientError
 
-def _title(client: Client) -> str:
-    info = client.server_info
-    name = info.get("title") or info.get("name") or "a server without a name"
-    return f"{name} {info.get('version', '')} (MCP {client.protocol_version})"
-
-
-async def _do_list(client: Client, options: Any, words: list[str]) -> None:
-    lists = {
-        "tools": await client.list_tools(),
-        "resources": await client.list_resources(),
-        "resourceTemplates": await client.list_resource_templates(),
-        "prompts": await client.list_prompts(),
-    }
-    if options.json:
-        return _print_json(lists)
-    _print(_title(client))
-    for title, items in lists.items():
-        rows = [_item(title, item) for item in items]
-        width = min(max([len(name) for name, _ in rows], default=0), 50)
-        if rows:
-            _print("\n" + ("templates" if title == "resourceTemplates" else title))
-        for name, text in rows:
-            _print(f"  {name.ljust(width)}  {text}".rstrip())
-
-
-def _item(kind: str, item: Any) -> tuple[str, str]:
-    """A tool, resource, template or prompt: how to name it, and what it is."""
-    text = str(item.get("description") or item.get("title") or "").strip()
-    first = text.split("\n")[0]
-    if kind in ("resources", "resourceTemplates"):
-        name = str(item.get("uri") or item.get("uriTemplate"))
-        return name, first or str(item.get("name", ""))
-    if kind == "tools":
-        schema = item.get("inputSchema") or {}
-        required = schema.get("required") or ()
-        words = [
-            ("{}: {}" if name in required else "[{}: {}]").format(name, _type(field))
-            for name, field in (schema.get("properties") or {}).items()
-        ]
-    else:
-        words = [
-            a["name"] if a.get("required") else f"[{a['name']}]"
-            for a in item.get("arguments") or ()
-        ]
-    return f"{item.get('name')}({', '.join(words)})", first
-
-
-def _type(field: Any) -> str:
-    if not isinstance(field, dict):
-        return "any"
-    if "enum" in field:
-        return "|".join(str(value) for value in field["enum"])
-    kind = field.get("type", "any")
-    return "|".join(kind) if isinstance(kind, list) else str(kind)
-
-
-async def _do_call(client: Client, options: Any, words: list[str]) -> int:
-    name = words[0]
-    tools = {tool["name"]: tool for tool in await client.list_tools()}
-    if name not in tools:
-        raise _Usage(f"no tool {name!r}; there are: {', '.join(tools) or 'none'}")
-    schema = tools[name].get("inputSchema") or {}
-    arguments = _arguments(words[1:], schema)
-    problem = _compile(schema, name)(arguments)
-    if problem is not None:
-        raise _Usage(f"{name}: {problem}")
-    progress = _Progress() if sys.stderr.isatty() else None
+    command: list[str] = []
+    if "--" in argv:
+        argv, command = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    options = _options(argv)
     try:
-        result = await client.call_tool(name, arguments, progress_callback=progress)
-    finally:
-        if progress is not None:
-            progress.clear()
-    if options.json:
-        _print_json(result)
-    else:
-        _print_result(result)
-    return 1 if result.is_error else 0
-
-
-def _arguments(words: list[str], schema: Any) -> dict[str, Any]:
-    """Arguments of a tool from name=value, name:=JSON, or one JSON object."""
-    if len(words) == 1 and words[0].startswith("{"):
-        value = _json(words[0])
-        if isinstance(value, dict):
-            return value
-    arguments: dict[str, Any] = {}
-    for word in words:
-        name, text = _pair(word, "=")
-        if name.endswith(":"):
-            arguments[name[:-1]] = _json(text)
-            continue
-        field = (schema.get("properties") or {}).get(name)
-        kinds = field.get("type") if isinstance(field, dict) else None
-        kinds = kinds if isinstance(kinds, list) else [kinds]
-        arguments[name] = text if "string" in kinds else _json(text, text)
-    return arguments
-
-
-def _json(text: str, *instead: str) -> Any:
-    try:
-        return _decode(text.encode(), 64, 400)
-    except MCPError as error:
-        if instead:
-            return instead[0]
-        raise _Usage(f"{text!r}: {error.message}") from None
-
-
-async def _do_read(client: Client, options: Any, words: list[str]) -> None:
-    result = await client.read_resource(words[0])
-    if options.json:
-        return _print_json(result)
-    for item in result.contents:
-        if "blob" in item and not sys.stdout.isatty():
-            sys.stdout.flush()
-            sys.stdout.buffer.write(binascii.a2b_base64(item["blob"]))
-        else:
-            _print(_block({"type": "resource", "resource": item}))
-
-
-async def _do_prompt(client: Client, options: Any, words: list[str]) -> None:
-    pairs = dict(_pair(word, "=") for word in words[1:])
-    result = await client.get_prompt(words[0], pairs)
-    if options.json:
-        return _print_json(result)
-    for message in result.messages:
-        content = message.get("content") or {}
-        for block in content if isinstance(content, list) else [content]:
-            _print(f"{message.get('role')}: {_block(block)}")
-
-
-async def _do_watch(client: Client, options: Any, words: list[str]) -> None:
-    kinds = dict.fromkeys(("tools", "prompts", "resources"), not words)
-    async with client.subscribe(*words, **kinds) as changes:
-        for uri in words:
-            await _show_change(client, options, "now", uri)
-        async for change in changes:
-            await _show_change(client, options, change.kind, change.uri)
-
-
-async def _show_change(client: Client, options: Any, kind: str, uri: Any) -> None:
-    import time
-
-    result = await client.read_resource(uri, refresh=True) if uri is not None else None
-    if options.json:
-        contents = result.contents if result is not None else None
-        _print_json({"kind": kind, "uri": uri, "contents": contents})
-    else:
-        text = result.text if result is not None else f"list of {kind} changed"
-        _print(f"{time.strftime('%H:%M:%S')} {uri + ' ' if uri else ''}{text}")
-    sys.stdout.flush()
-
-
-async def _do_ping(client: Client, options: Any, words: list[str]) -> None:
-    times = sorted([await client.ping() * 1000 for _ in range(max(options.n, 1))])
-    numbers = {
-        "n": len(times),
-        "min": times[0],
-        "median": times[len(times) // 2],
-        "p99": times[-(-len(times) * 99 // 100) - 1],
-        "max": times[-1],
-    }
-    if options.json:
-        return _print_json(numbers)
-    texts = [f"{name} {value:.3f}" for name, value in numbers.items() if name != "n"]
-    _print(f"{len(times)} round trips: {', '.join(texts)} ms")
-
-
-# Showing
-
-
-def _clean(text: str) -> str:
-    """Text that a terminal takes for text."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
-    )
-
-
-def _print(text: str) -> None:
-    print(_clean(text) if sys.stdout.isatty() else text)
-
-
-def _print_json(value: Any) -> None:
-    print(_encode_text(value))
-
-
-def _print_result(result: Any) -> None:
-    if result.is_error:
-        print("tinymcp: the tool says that it failed:", file=sys.stderr)
-    texts = [_block(block) for block in result.content]
-    for text in texts:
-        _print(text)
-    if result.structured_content is not None and not texts:
-        _print(_encode_text(result.structured_content))
-
-
-def _block(block: Any) -> str:
-    """A content block as text."""
-    kind = block.get("type")
-    if kind == "text":
-        return str(block.get("text", ""))
-    if kind == "resource_link":
-        return f"[{block.get('name', 'link')}: {block.get('uri')}]"
-    held = block.get("resource") or {}
-    if "text" in held:
-        return str(held["text"])
-    data = block.get("data") or held.get("blob") or ""
-    mime = block.get("mimeType") or held.get("mimeType") or kind
-    return f"[{mime}, {len(data) * 3 // 4} bytes]"
-
-
-def _note(text: str) -> None:
-    print(f"tinymcp: {_clean(text)}", file=sys.stderr)
-
-
-def _show_log(params: Any) -> None:
-    data = params.get("data")
-    text = data if isinstance(data, str) else _encode_text(data)
-    _note(f"{params.get('level')}: {text}")
-
-
-class _Progress:
-    """One line on the terminal that says how far a call is."""
-
-    def __init__(self) -> None:
-        self._width = 0
-
-    def __call__(self, progress: Any, total: Any, message: Any) -> None:
-        text = f"{progress}/{total}" if total is not None else f"{progress}"
-        text = _clean(f"{text} {message or ''}".replace("\n", " "))[:79]
-        print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
-        self._width = len(text)
-
-    def clear(self) -> None:
-        if self._width:
-            print("\r" + " " * self._width, end="\r", file=sys.stderr, flush=True)
-
-
-# Asking
-
-
-def _ask(question: str) -> str:
-    print(_clean(question), end=" ", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.strip()
-
-
-def _ask_form(params: Any) -> Any:
-    """A form, one field after the other; an empty line takes the default."""
-    schema = params.get("requestedSchema") or {}
-    print(_clean(f"\n{params.get('message', '')}"), file=sys.stderr)
-    try:
-        choice = _ask("Answer? [y]es, [n]o, [c]ancel:").lower()[:1]
-        if choice != "y":
-            return "decline" if choice == "n" else "cancel"
-        content: dict[str, Any] = {}
-        for name, field in (schema.get("properties") or {}).items():
-            value = _ask_field(name, field, name in (schema.get("required") or ()))
-            if value is not None:
-                content[name] = value
-    except EOFError:
-        return "cancel"
-    return {"action": "accept", "content": content}
-
-
-def _ask_field(name: str, field: Any, required: bool) -> Any:
-    """A value for one field of a form; None leaves it out."""
-    label = field.get("title") or name
-    text = f" ({field['description']})" if field.get("description") else ""
-    hint = "" if "default" not in field else f" [{field['default']}]"
-    check = _compile(field, label)
-    while True:
-        answer = _ask(f"  {label}{text}: {_choices(field)}{hint}:")
-        if not answer and ("default" in field or not required):
-            return field.get("default")
-        if not answer:
-            continue
-        value: Any = answer
-        if field.get("type") == "boolean":
-            value = {"y": True, "n": False}.get(answer.lower()[:1], answer)
-        elif field.get("type") == "array":
-            value = [part.strip() for part in answer.split(",")]
-        elif field.get("type") != "string":
-            value = _json(answer, answer)
-        problem = check(value)
-        if problem is None:
-            return value
-        print(_clean(f"  {problem}"), file=sys.stderr)
-
-
-def _choices(field: Any) -> str:
-    """What may be answered, in a word or as a list."""
-    options = field.get("enum") or [o.get("const") for o in field.get("oneOf") or ()]
-    if field.get("type") == "array":
-        items = field.get("items") or {}
-        titled = [o.get("const") for o in items.get("anyOf") or ()]
-        options = items.get("enum") or titled
-        return "some of " + ", ".join(map(str, options))
-    if options:
-        return "one of " + ", ".join(map(str, options))
-    return "y/n" if field.get("type") == "boolean" else str(field.get("type", ""))
-
-
-def _ask_url(params: Any) -> bool:
-    """Consent to a page: the whole URL is shown, nothing is fetched before (ELI-04)."""
-    url = str(params.get("url", ""))
-    print(_clean(f"\n{params.get('message', '')}\n  {url}"), file=sys.stderr)
-    host = re.match(r"https?://([^/?#]+)", url)
-    if host is None:
-        print("  not a web page: refused", file=sys.stderr)
-        return False
-    try:
-        agreed = _ask(f"Open this page of {host[1]}? [y/N]").lower()[:1] == "y"
-    except EOFError:
-        return False
-    if agreed:
-        _open_browser(url)
-    return agreed
-
-
-def _open_browser(url: str) -> None:
-    import webbrowser
-
-    print(f"Open this page if no browser does:\n  {_clean(url)}", file=sys.stderr)
-    webbrowser.open(url)
+        client, words = _client(options, command)
+        return asyncio.run(_run(client, options, words))
+    except (_Usage, ValueError, OSError, MCPError, ClientError) as error:
+        if isinstance(error, BrokenPipeError) and not isinstance(error, ClientError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # as in `| head`
+            return 0
+        status, text = _failure(error)
+        print(f"tinymcp: {_clean(text)}", file=sys.stderr)
+        return status
+    except KeyboardInterrupt:
+        return 130

@@ -13,8 +13,8 @@ A target is a URL, a command (a list, or a string that is split as a shell would
 Unix socket ("unix:/run/greenhouse.sock", or the path of one that exists) or a Server of
 this process. `with SyncClient(target) as client:` is the same without async.
 
- 1 Results     3 Cache     5 Subscriptions
- 2 Schemas     4 Client    6 SyncClient
+ 1 Results                3 Cache             5 Client
+ 2 Answers and checks     4 Subscriptions     6 SyncClient
 
 transports.py carries the messages. Here the era is found out once, what the server asks
 is answered (one function for both eras), and results are checked and cached.
@@ -135,8 +135,8 @@ class Result(dict):  # type: ignore[type-arg]
         return str(first.get("text", "")).encode()
 
 
-# ---- 2 Schemas ---------------------------------------------------------------------
-# Pure functions: defaults of forms, checks of results.
+# ---- 2 Answers and checks ----------------------------------------------------------
+# What callbacks give as results for the server; what results have to be like.
 
 
 def _defaults(schema: object) -> Json:
@@ -160,6 +160,91 @@ def _checker(schema: Json) -> Callable[[object], Optional[str]]:
     except (TypeError, ValueError) as error:
         raise ValueError(str(error)) from None
     return check
+
+
+def _constant(roots: Any) -> Optional[Callable[..., Any]]:
+    return roots if roots is None or callable(roots) else lambda params: roots
+
+
+def _capabilities(
+    answers: Json, sampling: Optional[Json], extensions: Optional[Json]
+) -> Json:
+    """What the callbacks amount to."""
+    declared: Json = {}
+    modes = {"form": "elicitation/create", "url": "elicitation/create url"}
+    offered: Json = {
+        mode: {} for mode, key in modes.items() if answers[key] is not None
+    }
+    if offered:
+        declared["elicitation"] = offered
+    if answers["sampling/createMessage"] is not None:
+        declared["sampling"] = sampling or {}
+    if answers["roots/list"] is not None:
+        declared["roots"] = {}
+    if extensions:
+        declared["extensions"] = extensions
+    return declared
+
+
+def _common(error: MCPError, ours: tuple[str, ...]) -> str:
+    """The first of our revisions that the data of a -32022 names."""
+    offered = error.data.get("supported") if isinstance(error.data, dict) else None
+    return next((v for v in ours if isinstance(offered, list) and v in offered), "")
+
+
+def _elicited(value: Any, params: Json) -> Json:
+    """An ElicitResult from what a callback gave: it, an action or content (ELI-02)."""
+    if value is None or isinstance(value, (str, bool)):
+        actions = {True: "accept", False: "decline", None: "cancel"}
+        value = {"action": value if isinstance(value, str) else actions[value]}
+    if "action" not in value:
+        value = {"action": "accept", "content": value}
+    if value["action"] == "accept" and params.get("mode") != "url":
+        filled = {
+            **_defaults(params.get("requestedSchema")),
+            **(value.get("content") or {}),
+        }
+        return {**value, "content": filled}
+    return dict(value)
+
+
+def _hashable(id: object) -> object:
+    return id if isinstance(id, (str, int)) else None
+
+
+async def _swallow(work: Any, log: Callable[[str], None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        log(f"a callback failed: {error!r}")
+
+
+async def _run(callback: Callable[..., Any], params: Json) -> Any:
+    """An async callback here, a plain one on a thread of its own, where it may wait."""
+    import inspect
+    import threading
+
+    if inspect.iscoroutinefunction(callback):
+        return await callback(params)
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: Optional[BaseException]) -> None:
+        if not future.done():
+            future.set_exception(error) if error else future.set_result(value)
+
+    def work() -> None:
+        value, problem = None, None
+        try:
+            value = callback(params)
+        except BaseException as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, value, problem)
+
+    threading.Thread(target=work, daemon=True, name="tinymcp-callback").start()
+    value = await future
+    return await value if hasattr(value, "__await__") else value
 
 
 # ---- 3 Cache -----------------------------------------------------------------------
@@ -221,14 +306,267 @@ _STALE = {  # notification -> methods whose results it makes stale
 }
 
 
-# ---- 4 Client ----------------------------------------------------------------------
+# ---- 4 Subscriptions ---------------------------------------------------------------
+# One iterator for both eras. After a break it re-listens and reports every watched
+# resource once: what happened in between is unknown (SUB-05).
+
+
+class Change:
+    """The server says that something is different now."""
+
+    __slots__ = ("kind", "method", "params", "uri")
+
+    def __init__(self, method: str, params: Json) -> None:
+        self.method = method
+        self.params = params
+        self.uri: Optional[str] = params.get("uri")
+        # "updated", "tools", "prompts" or "resources"
+        self.kind = "updated" if self.uri is not None else method.split("/")[1]
+
+    def __repr__(self) -> str:
+        return f"Change({self.kind!r}, {self.uri!r})"
+
+
+class Subscription:
+    """Changes of one server as an async iterator; the same change waits only once."""
+
+    def __init__(
+        self,
+        client: Client,
+        uris: tuple[str, ...],
+        tools: bool,
+        prompts: bool,
+        resources: bool,
+    ) -> None:
+        self.uris = uris
+        self.honored: Json = {}  # what the server agreed to
+        wanted = {"tools": tools, "prompts": prompts, "resources": resources}
+        self._wanted = {
+            f"notifications/{k}/list_changed" for k, on in wanted.items() if on
+        }
+        self._filter: Json = {f"{k}ListChanged": True for k, on in wanted.items() if on}
+        if uris:
+            self._filter["resourceSubscriptions"] = list(uris)
+        self._client = client
+        self._waiting: dict[tuple[str, Optional[str]], Change] = {}
+        self._task: Optional[asyncio.Task[Any]] = None
+        self._call: Optional[_Call] = None  # the listen request that is open
+        self._started = False
+        self._ended = False
+        self._error: Optional[Exception] = None
+
+    async def __aenter__(self) -> Subscription:
+        self._started = True
+        self._wake, self._ready = asyncio.Event(), asyncio.Event()
+        client = self._client
+        if client.modern:
+            self._task = client._spawn(self._listen())
+            await self._ready.wait()
+            if self._error is not None:
+                raise self._error
+        else:
+            client._watching.append(self)
+            try:
+                await self.again(first=True)
+            except BaseException:
+                client._watching.remove(self)
+                raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.finish(None)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        elif self in self._client._watching:
+            self._client._watching.remove(self)
+            await self._unsubscribe()
+
+    async def _unsubscribe(self) -> None:
+        """Tell a legacy server which resources nobody watches any more."""
+        client = self._client
+        others = {uri for other in client._watching for uri in other.uris}
+        for uri in set(self.uris) - others:
+            with contextlib.suppress(ClientError, MCPError):
+                await client._send("resources/unsubscribe", {"uri": uri})
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Change:
+        if not self._started:
+            await self.__aenter__()
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._waiting.pop(next(iter(self._waiting)))
+
+    # What the client tells it
+
+    def received(self, method: str, params: Json) -> None:
+        """A notification that may be for this subscription."""
+        uri = params.get("uri")
+        if method == "notifications/subscriptions/acknowledged":
+            self.honored = params.get("notifications") or {}
+            for name in self._filter.keys() - self.honored.keys():
+                self._client._log(f"the server does not report {name}")
+            if self._ready.is_set():
+                self._missed()
+            self._ready.set()
+            if self._call is not None:
+                self._call.endless()
+        elif method in self._wanted or (isinstance(uri, str) and self._covers(uri)):
+            self._put(Change(method, params))
+
+    def _covers(self, uri: str) -> bool:
+        return any(u == uri or uri.startswith(u.rstrip("/") + "/") for u in self.uris)
+
+    def _put(self, change: Change) -> None:
+        if len(self._waiting) >= self._client.limits.changes:
+            self.finish(ClientError("too many changes wait to be read"))
+            return
+        self._waiting[change.method, change.uri] = change
+        self._wake.set()
+
+    def finish(self, error: Optional[Exception]) -> None:
+        """The last change has come."""
+        if self._started and not self._ended:
+            self._ended, self._error = True, error
+            self._ready.set()
+            self._wake.set()
+
+    def broken(self, error: ConnectionLost) -> None:
+        """The stream of a legacy server broke; a restart subscribes again."""
+        if not self._client._restart:
+            self.finish(error)
+        elif self._task is None or self._task.done():
+            self._client._spawn(self._mend())
+
+    async def _mend(self) -> None:
+        try:
+            await self._client._ensure()
+        except (ClientError, MCPError) as error:
+            self.finish(error)
+
+    async def again(self, first: bool = False) -> None:
+        """Subscribe with a legacy server, at the start and after a break."""
+        if self.uris and not (self._client.capabilities.get("resources") or {}).get(
+            "subscribe"
+        ):
+            raise ClientError("the server does not offer subscriptions to resources")
+        for uri in self.uris:
+            await self._client._send("resources/subscribe", {"uri": uri})
+        if not first:
+            self._missed()
+
+    def _missed(self) -> None:
+        """Anything may have changed while nobody listened."""
+        for uri in self.uris:
+            self._put(Change("notifications/resources/updated", {"uri": uri}))
+        for method in self._wanted:
+            self._put(Change(method, {}))
+
+    # subscriptions/listen
+
+    async def _listen(self) -> None:
+        client, failures = self._client, 0
+        while True:
+            try:
+                await client._ensure()
+                await self._stream()
+                return self.finish(None)  # the server ended it in good order
+            except MCPError as error:
+                return self.finish(error)
+            except ClientError as error:
+                failures = 1 if self._ready.is_set() and not failures else failures + 1
+                streamless = client._transport.lost is not None and not client._restart
+                early = not self._ready.is_set()
+                if streamless or early or failures > client.limits.retries:
+                    return self.finish(error)
+            pause = 2 ** (failures - 1) * (0.5 + os.urandom(1)[0] / 256)
+            await asyncio.sleep(min(pause, 30.0))
+
+    async def _stream(self) -> None:
+        """One listen request, from its acknowledgment to its end."""
+        client = self._client
+        params = {
+            "_meta": client._meta(client.protocol_version),
+            "notifications": self._filter,
+        }
+        self._call = call = client._calls.new("subscriptions/listen", params)
+        call.limit(client.limits.timeout, client.limits.timeout, False)
+        client._streams[call.id] = self
+        try:
+            await client._transport.request(call)
+        except (RequestTimeout, asyncio.CancelledError):
+            client._cancel(call, "unsubscribed")
+            raise
+        finally:
+            client._streams.pop(call.id, None)
+            call.close()
+
+
+# ---- 5 Client ----------------------------------------------------------------------
 # What users type. A method of the server is a method here; all of them take the options
 # of _request: timeout=, max_timeout=, progress_callback=, reset_on_progress=, meta=.
 
-_KEPT_ENV = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+
 _ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
 _MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
 _eras: dict[str, str] = {}  # URL -> "legacy" or "modern", for the life of this process
+
+
+_KEPT_ENV = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+_TRANSPORT_OPTIONS = {
+    **dict.fromkeys(("headers", "auth", "ca_file", "client_cert", "fingerprint")),
+    **dict.fromkeys(("ssl_context", "env", "cwd")),
+    "inherit_env": False,
+    "stderr": "tail",
+}
+
+
+def _log(text: str) -> None:
+    import logging
+
+    logging.getLogger("tinymcp.client").warning("%s", text)
+
+
+def _transport(
+    target: object,
+    calls: _Calls,
+    limits: ClientLimits,
+    log: Callable[..., None],
+    given: Json,
+) -> Transport:
+    """The transport for a target, with the options that go with it."""
+    options = {**_TRANSPORT_OPTIONS, **given}
+    if options.keys() != _TRANSPORT_OPTIONS.keys():
+        unknown = sorted(options.keys() - _TRANSPORT_OPTIONS.keys())
+        raise TypeError(f"Client has no option {', '.join(unknown)}")
+    kept = os.environ if options["inherit_env"] else _KEPT_ENV
+    inherited = {name: os.environ[name] for name in kept if name in os.environ}
+    options["env"] = {**inherited, **(options["env"] or {})}
+    if hasattr(target, "serve") and hasattr(target, "run"):
+        return _Stream(target, calls, limits, log)
+    if isinstance(target, (list, tuple)):
+        return _Child([os.fspath(word) for word in target], calls, limits, log, options)
+    text = os.fspath(target)  # type: ignore[call-overload]
+    if text.lower().startswith(("http://", "https://")):
+        return _HttpTransport(_Url(text), calls, limits, log, options)
+    if text.startswith("unix:"):
+        return _Stream(text[5:], calls, limits, log)
+    import stat
+
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(os.stat(text).st_mode):
+            return _Stream(text, calls, limits, log)
+    import shlex
+
+    return _Child(shlex.split(text), calls, limits, log, options)
 
 
 class Client:
@@ -253,17 +591,8 @@ class Client:
         cache: bool = True,
         check_results: bool = True,
         restart: bool = False,
-        log: Optional[Callable[[str], None]] = None,
-        headers: Optional[dict[str, str]] = None,
-        auth: Any = None,
-        ca_file: Optional[str] = None,
-        client_cert: Optional[tuple[str, ...]] = None,
-        fingerprint: Optional[str] = None,
-        ssl_context: Any = None,
-        env: Optional[dict[str, str]] = None,
-        inherit_env: bool = False,
-        cwd: Optional[str] = None,
-        stderr: Any = "tail",
+        log: Callable[[str], None] = _log,
+        **transport: Any,
     ) -> None:
         """Nothing is opened before `async with`.
 
@@ -271,14 +600,18 @@ class Client:
         Callbacks may be def (run on a thread) or async def; they get the params of the
         question: elicitation_callback answers forms, url_callback consents to a URL.
         restart: open a broken stream or a dead child again at the next call.
-        A child gets only the harmless part of the environment, and env, unless
-        inherit_env; its stderr is "tail" (kept for error texts), "inherit", "ignore" or
-        a file. A fingerprint (SHA-256) of the certificate replaces its other checks.
+
+        For HTTP: headers, auth (an OAuth), ca_file, client_cert (file, or file and key
+        file), ssl_context, fingerprint (the SHA-256 of the server's certificate,
+        instead of the other checks).
+        For a command: env (added to the harmless part of the environment), inherit_env
+        (to all of it), cwd, stderr: "tail" (kept for error texts), "inherit", "ignore"
+        or a file.
         """
         if mode not in ("auto", "legacy", *MODERN):
             raise ValueError(f"mode is auto, legacy or {MODERN[0]}, not {mode!r}")
-        self.limits = limits or ClientLimits()
-        self._mode = mode
+        self.limits = limits = limits or ClientLimits()
+        self._mode, self._level, self._log = mode, log_level, log
         self._info = client_info or {"name": "tinymcp", "version": _rt.__version__}
         self._answers: dict[str, Optional[Callable[..., Any]]] = {
             "elicitation/create": elicitation_callback,
@@ -288,29 +621,10 @@ class Client:
         }
         self._declared = _capabilities(self._answers, sampling_capabilities, extensions)
         self._logging, self._handler = logging_callback, message_handler
-        self._level = log_level
-        self._cache = _Cache(self.limits) if cache else None
+        self._cache = _Cache(limits) if cache else None
         self._check, self._restart = check_results, restart
-        self._log = log or _log
-        self._calls = _Calls(self._inbound, self._log, int(self.limits.in_flight))
-        kept = os.environ if inherit_env else _KEPT_ENV
-        options = {
-            "env": {
-                **{n: os.environ[n] for n in kept if n in os.environ},
-                **(env or {}),
-            },
-            "cwd": cwd,
-            "stderr": stderr,
-            "headers": headers,
-            "auth": auth,
-            "ca_file": ca_file,
-            "client_cert": client_cert,
-            "fingerprint": fingerprint,
-            "ssl_context": ssl_context,
-        }
-        self._transport = _transport(
-            target, self._calls, self.limits, self._log, options
-        )
+        self._calls = _Calls(self._inbound, log, int(limits.in_flight))
+        self._transport = _transport(target, self._calls, limits, log, transport)
         self._transport.on_lost = self._lost
         self._tools: Optional[dict[str, Json]] = None
         self._checks: dict[str, Callable[[object], Optional[str]]] = {}
@@ -992,321 +1306,6 @@ class Client:
     ) -> Subscription:
         """Changes of resources and lists: `async with ... as changes: async for`."""
         return Subscription(self, uris, tools, prompts, resources)
-
-
-def _transport(target: object, *others: Any) -> Transport:
-    """The transport for a target."""
-    calls, limits, log, options = others
-    if hasattr(target, "serve") and hasattr(target, "run"):
-        return _Stream(target, calls, limits, log)
-    if isinstance(target, (list, tuple)):
-        return _Child([os.fspath(word) for word in target], calls, limits, log, options)
-    text = os.fspath(target)  # type: ignore[call-overload]
-    if text.lower().startswith(("http://", "https://")):
-        return _HttpTransport(_Url(text), calls, limits, log, options)
-    if text.startswith("unix:"):
-        return _Stream(text[5:], calls, limits, log)
-    import stat
-
-    with contextlib.suppress(OSError):
-        if stat.S_ISSOCK(os.stat(text).st_mode):
-            return _Stream(text, calls, limits, log)
-    import shlex
-
-    return _Child(shlex.split(text), calls, limits, log, options)
-
-
-def _log(text: str) -> None:
-    import logging
-
-    logging.getLogger("tinymcp.client").warning("%s", text)
-
-
-def _constant(roots: Any) -> Optional[Callable[..., Any]]:
-    return roots if roots is None or callable(roots) else lambda params: roots
-
-
-def _capabilities(
-    answers: Json, sampling: Optional[Json], extensions: Optional[Json]
-) -> Json:
-    """What the callbacks amount to."""
-    declared: Json = {}
-    modes = {"form": "elicitation/create", "url": "elicitation/create url"}
-    offered: Json = {
-        mode: {} for mode, key in modes.items() if answers[key] is not None
-    }
-    if offered:
-        declared["elicitation"] = offered
-    if answers["sampling/createMessage"] is not None:
-        declared["sampling"] = sampling or {}
-    if answers["roots/list"] is not None:
-        declared["roots"] = {}
-    if extensions:
-        declared["extensions"] = extensions
-    return declared
-
-
-def _common(error: MCPError, ours: tuple[str, ...]) -> str:
-    """The first of our revisions that the data of a -32022 names."""
-    offered = error.data.get("supported") if isinstance(error.data, dict) else None
-    return next((v for v in ours if isinstance(offered, list) and v in offered), "")
-
-
-def _elicited(value: Any, params: Json) -> Json:
-    """An ElicitResult from what a callback gave: it, an action or content (ELI-02)."""
-    if value is None or isinstance(value, (str, bool)):
-        actions = {True: "accept", False: "decline", None: "cancel"}
-        value = {"action": value if isinstance(value, str) else actions[value]}
-    if "action" not in value:
-        value = {"action": "accept", "content": value}
-    if value["action"] == "accept" and params.get("mode") != "url":
-        filled = {
-            **_defaults(params.get("requestedSchema")),
-            **(value.get("content") or {}),
-        }
-        return {**value, "content": filled}
-    return dict(value)
-
-
-def _hashable(id: object) -> object:
-    return id if isinstance(id, (str, int)) else None
-
-
-async def _swallow(work: Any, log: Callable[[str], None]) -> None:
-    try:
-        await work
-    except Exception as error:
-        log(f"a callback failed: {error!r}")
-
-
-async def _run(callback: Callable[..., Any], params: Json) -> Any:
-    """An async callback here, a plain one on a thread of its own, where it may wait."""
-    import inspect
-    import threading
-
-    if inspect.iscoroutinefunction(callback):
-        return await callback(params)
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: Optional[BaseException]) -> None:
-        if not future.done():
-            future.set_exception(error) if error else future.set_result(value)
-
-    def work() -> None:
-        value, problem = None, None
-        try:
-            value = callback(params)
-        except BaseException as error:
-            problem = error
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(settle, value, problem)
-
-    threading.Thread(target=work, daemon=True, name="tinymcp-callback").start()
-    value = await future
-    return await value if hasattr(value, "__await__") else value
-
-
-# ---- 5 Subscriptions ---------------------------------------------------------------
-# One iterator for both eras. After a break it re-listens and reports every watched
-# resource once: what happened in between is unknown (SUB-05).
-
-
-class Change:
-    """The server says that something is different now."""
-
-    __slots__ = ("kind", "method", "params", "uri")
-
-    def __init__(self, method: str, params: Json) -> None:
-        self.method = method
-        self.params = params
-        self.uri: Optional[str] = params.get("uri")
-        # "updated", "tools", "prompts" or "resources"
-        self.kind = "updated" if self.uri is not None else method.split("/")[1]
-
-    def __repr__(self) -> str:
-        return f"Change({self.kind!r}, {self.uri!r})"
-
-
-class Subscription:
-    """Changes of one server as an async iterator; the same change waits only once."""
-
-    def __init__(
-        self,
-        client: Client,
-        uris: tuple[str, ...],
-        tools: bool,
-        prompts: bool,
-        resources: bool,
-    ) -> None:
-        self.uris = uris
-        self.honored: Json = {}  # what the server agreed to
-        wanted = {"tools": tools, "prompts": prompts, "resources": resources}
-        self._wanted = {
-            f"notifications/{k}/list_changed" for k, on in wanted.items() if on
-        }
-        self._filter: Json = {f"{k}ListChanged": True for k, on in wanted.items() if on}
-        if uris:
-            self._filter["resourceSubscriptions"] = list(uris)
-        self._client = client
-        self._waiting: dict[tuple[str, Optional[str]], Change] = {}
-        self._task: Optional[asyncio.Task[Any]] = None
-        self._call: Optional[_Call] = None  # the listen request that is open
-        self._started = False
-        self._ended = False
-        self._error: Optional[Exception] = None
-
-    async def __aenter__(self) -> Subscription:
-        self._started = True
-        self._wake, self._ready = asyncio.Event(), asyncio.Event()
-        client = self._client
-        if client.modern:
-            self._task = client._spawn(self._listen())
-            await self._ready.wait()
-            if self._error is not None:
-                raise self._error
-        else:
-            client._watching.append(self)
-            try:
-                await self.again(first=True)
-            except BaseException:
-                client._watching.remove(self)
-                raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.finish(None)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        elif self in self._client._watching:
-            self._client._watching.remove(self)
-            others = {uri for s in self._client._watching for uri in s.uris}
-            for uri in self.uris if self._client._transport.lost is None else ():
-                if uri not in others:
-                    with contextlib.suppress(ClientError, MCPError):
-                        await self._client._request(
-                            "resources/unsubscribe", {"uri": uri}
-                        )
-
-    def __aiter__(self) -> Subscription:
-        return self
-
-    async def __anext__(self) -> Change:
-        if not self._started:
-            await self.__aenter__()
-        while not self._waiting:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                raise StopAsyncIteration
-            self._wake.clear()
-            await self._wake.wait()
-        return self._waiting.pop(next(iter(self._waiting)))
-
-    # What the client tells it
-
-    def received(self, method: str, params: Json) -> None:
-        """A notification that may be for this subscription."""
-        uri = params.get("uri")
-        if method == "notifications/subscriptions/acknowledged":
-            self.honored = params.get("notifications") or {}
-            for name in self._filter.keys() - self.honored.keys():
-                self._client._log(f"the server does not report {name}")
-            if self._ready.is_set():
-                self._missed()
-            self._ready.set()
-            if self._call is not None:
-                self._call.endless()
-        elif method in self._wanted or (isinstance(uri, str) and self._covers(uri)):
-            self._put(Change(method, params))
-
-    def _covers(self, uri: str) -> bool:
-        return any(u == uri or uri.startswith(u.rstrip("/") + "/") for u in self.uris)
-
-    def _put(self, change: Change) -> None:
-        if len(self._waiting) >= self._client.limits.changes:
-            self.finish(ClientError("too many changes wait to be read"))
-            return
-        self._waiting[change.method, change.uri] = change
-        self._wake.set()
-
-    def finish(self, error: Optional[Exception]) -> None:
-        """The last change has come."""
-        if self._started and not self._ended:
-            self._ended, self._error = True, error
-            self._ready.set()
-            self._wake.set()
-
-    def broken(self, error: ConnectionLost) -> None:
-        """The stream of a legacy server broke; a restart subscribes again."""
-        if not self._client._restart:
-            self.finish(error)
-        elif self._task is None or self._task.done():
-            self._client._spawn(self._mend())
-
-    async def _mend(self) -> None:
-        try:
-            await self._client._ensure()
-        except (ClientError, MCPError) as error:
-            self.finish(error)
-
-    async def again(self, first: bool = False) -> None:
-        """Subscribe with a legacy server, at the start and after a break."""
-        if self.uris and not (self._client.capabilities.get("resources") or {}).get(
-            "subscribe"
-        ):
-            raise ClientError("the server does not offer subscriptions to resources")
-        for uri in self.uris:
-            await self._client._send("resources/subscribe", {"uri": uri})
-        if not first:
-            self._missed()
-
-    def _missed(self) -> None:
-        """Anything may have changed while nobody listened."""
-        for uri in self.uris:
-            self._put(Change("notifications/resources/updated", {"uri": uri}))
-        for method in self._wanted:
-            self._put(Change(method, {}))
-
-    # subscriptions/listen
-
-    async def _listen(self) -> None:
-        client, failures = self._client, 0
-        while True:
-            try:
-                await client._ensure()
-                await self._stream()
-                return self.finish(None)  # the server ended it in good order
-            except MCPError as error:
-                return self.finish(error)
-            except ClientError as error:
-                failures = 1 if self._ready.is_set() and not failures else failures + 1
-                streamless = client._transport.lost is not None and not client._restart
-                early = not self._ready.is_set()
-                if streamless or early or failures > client.limits.retries:
-                    return self.finish(error)
-            pause = 2 ** (failures - 1) * (0.5 + os.urandom(1)[0] / 256)
-            await asyncio.sleep(min(pause, 30.0))
-
-    async def _stream(self) -> None:
-        """One listen request, from its acknowledgment to its end."""
-        client = self._client
-        params = {
-            "_meta": client._meta(client.protocol_version),
-            "notifications": self._filter,
-        }
-        self._call = call = client._calls.new("subscriptions/listen", params)
-        call.limit(client.limits.timeout, client.limits.timeout, False)
-        client._streams[call.id] = self
-        try:
-            await client._transport.request(call)
-        except (RequestTimeout, asyncio.CancelledError):
-            client._cancel(call, "unsubscribed")
-            raise
-        finally:
-            client._streams.pop(call.id, None)
-            call.close()
 
 
 # ---- 6 SyncClient ------------------------------------------------------------------

@@ -170,6 +170,21 @@ def _with_query(url: str, values: dict[str, str]) -> str:
     return url + ("&" if "?" in url else "?") + urllib.parse.urlencode(values)
 
 
+def _json(data: bytes) -> Json:
+    try:
+        value = _decode(data, 32, 400)
+    except MCPError:
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
+def _problem(what: str, status: int, answer: Json) -> str:
+    words = [
+        str(answer[k])[:200] for k in ("error", "error_description") if k in answer
+    ]
+    return f"{what} was refused: {': '.join(words) or f'HTTP {status}'}"
+
+
 def _covers(resource: str, url: str) -> bool:
     """True if `resource` is the URL of the server, or a parent on the same origin."""
     try:
@@ -258,6 +273,25 @@ class _Place:
         return _secure(self.metadata.get(name), name, self.server)
 
 
+async def _discover_2025_03_26(http: _Http, url: str) -> _Place:
+    """Before there was such metadata, the origin was the authorization server."""
+    base = f"{http.url.scheme}://{http.url.authority}"
+    metadata = await _document(http, base + "/.well-known/oauth-authorization-server")
+    if metadata is None:
+        names = {"authorization": "authorize", "token": "token"}
+        metadata = {
+            f"{name}_endpoint": f"{base}/{path}" for name, path in names.items()
+        }
+        metadata["registration_endpoint"] = base + "/register"
+        metadata["code_challenge_methods_supported"] = ["S256"]
+        metadata["issuer"] = base
+    elif str(metadata.get("issuer")).rstrip("/") != base:
+        raise AuthorizationError(
+            f"metadata of issuer {metadata.get('issuer')!r} at {base}"
+        )
+    return _Place(http.url, _canonical(url), metadata, None)
+
+
 async def _discover(http: _Http, hint: Optional[str], wanted: Optional[str]) -> _Place:
     """Everything about authorization at the server behind http.url."""
     url = http.url.text
@@ -283,25 +317,6 @@ async def _discover(http: _Http, hint: Optional[str], wanted: Optional[str]) -> 
     return _Place(http.url, resource, metadata, scopes)
 
 
-async def _discover_2025_03_26(http: _Http, url: str) -> _Place:
-    """Before there was such metadata, the origin was the authorization server."""
-    base = f"{http.url.scheme}://{http.url.authority}"
-    metadata = await _document(http, base + "/.well-known/oauth-authorization-server")
-    if metadata is None:
-        names = {"authorization": "authorize", "token": "token"}
-        metadata = {
-            f"{name}_endpoint": f"{base}/{path}" for name, path in names.items()
-        }
-        metadata["registration_endpoint"] = base + "/register"
-        metadata["code_challenge_methods_supported"] = ["S256"]
-        metadata["issuer"] = base
-    elif str(metadata.get("issuer")).rstrip("/") != base:
-        raise AuthorizationError(
-            f"metadata of issuer {metadata.get('issuer')!r} at {base}"
-        )
-    return _Place(http.url, _canonical(url), metadata, None)
-
-
 # ---- 4 The authorization response --------------------------------------------------
 
 
@@ -325,21 +340,6 @@ def _code(answer: str, state: str, place: _Place) -> str:
     if not values.get("code"):
         raise AuthorizationError("the authorization response has no code")
     return values["code"]
-
-
-def _json(data: bytes) -> Json:
-    try:
-        value = _decode(data, 32, 400)
-    except MCPError:
-        value = None
-    return value if isinstance(value, dict) else {}
-
-
-def _problem(what: str, status: int, answer: Json) -> str:
-    words = [
-        str(answer[k])[:200] for k in ("error", "error_description") if k in answer
-    ]
-    return f"{what} was refused: {': '.join(words) or f'HTTP {status}'}"
 
 
 _LOCAL = "http://localhost:{}/callback"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
     Log = Callable[[str], None]
+    _Path = tuple[str, ...]  # names of properties
     Auth = Any  # tinymcp.oauth.OAuth, or whatever has headers() and challenged()
 else:
 
@@ -136,6 +137,7 @@ _URL = re.compile(
 
 
 _DATA_KEYWORDS = ("default", "const", "enum", "examples")  # hold values, not schemas
+_MAPS = ("patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 class _Url:
@@ -180,42 +182,7 @@ def _header_value(value: object) -> str:
     return f"=?base64?{coded}?="
 
 
-def _header_paths(schema: object) -> list[tuple[str, tuple[str, ...]]]:
-    """[(header, path of properties)] of an inputSchema, or ValueError (HTM-15)."""
-    found: list[tuple[str, tuple[str, ...]]] = []
-    # (schema, path from the root, or None where no chain of properties leads)
-    todo: list[tuple[object, Optional[tuple[str, ...]]]] = [(schema, ())]
-    while todo:
-        node, path = todo.pop()
-        if isinstance(node, list):
-            todo += [(item, None) for item in node]
-        if not isinstance(node, dict):
-            continue
-        if "x-mcp-header" in node:
-            found.append((_header_name(node, path), path or ()))
-        for key, value in node.items():
-            if key == "properties" and isinstance(value, dict):
-                for name, child in value.items():
-                    todo.append((child, None if path is None else (*path, name)))
-            elif key in (
-                "patternProperties",
-                "$defs",
-                "definitions",
-                "dependentSchemas",
-            ):
-                todo += [
-                    (v, None)
-                    for v in (value if isinstance(value, dict) else {}).values()
-                ]
-            elif key not in _DATA_KEYWORDS:
-                todo.append((value, None))
-    names = [header.lower() for header, _ in found]
-    if len(set(names)) != len(names):
-        raise ValueError("two parameters have the same x-mcp-header")
-    return found
-
-
-def _header_name(node: Json, path: Optional[tuple[str, ...]]) -> str:
+def _header_name(node: Json, path: Optional[_Path]) -> str:
     name = node["x-mcp-header"]
     if not path:
         raise ValueError("x-mcp-header where no chain of properties leads")
@@ -226,8 +193,40 @@ def _header_name(node: Json, path: Optional[tuple[str, ...]]) -> str:
     return f"Mcp-Param-{name}"
 
 
+def _subschemas(
+    node: Json, path: Optional[_Path]
+) -> Iterator[tuple[object, Optional[_Path]]]:
+    """What a schema contains, and the path there if properties alone lead to it."""
+    for key, value in node.items():
+        if key == "properties" and isinstance(value, dict):
+            for name, child in value.items():
+                yield child, None if path is None else (*path, name)
+        elif key in _MAPS and isinstance(value, dict):
+            yield from ((child, None) for child in value.values())
+        elif key not in _DATA_KEYWORDS:
+            yield value, None
+
+
+def _header_paths(schema: object) -> list[tuple[str, _Path]]:
+    """[(header, path of properties)] of an inputSchema, or ValueError (HTM-15)."""
+    found: list[tuple[str, _Path]] = []
+    todo: list[tuple[object, Optional[_Path]]] = [(schema, ())]
+    while todo:
+        node, path = todo.pop()
+        if isinstance(node, list):
+            todo += [(item, None) for item in node]
+        elif isinstance(node, dict):
+            if "x-mcp-header" in node:
+                found.append((_header_name(node, path), path or ()))
+            todo += _subschemas(node, path)
+    names = [header.lower() for header, _ in found]
+    if len(set(names)) != len(names):
+        raise ValueError("two parameters have the same x-mcp-header")
+    return found
+
+
 def _header_params(
-    paths: list[tuple[str, tuple[str, ...]]], arguments: object
+    paths: list[tuple[str, _Path]], arguments: object
 ) -> list[tuple[str, str]]:
     """The Mcp-Param headers of one call; absent and null values have none."""
     headers = []
@@ -540,6 +539,11 @@ class _Connection:
         return bytes(data)
 
 
+def _fingerprint(text: str) -> str:
+    """SHA-256 of a certificate as people write it, as hexdigest() does."""
+    return text.lower().replace("sha256:", "").replace(":", "").replace(" ", "")
+
+
 class _Http:
     """Connections: a pool for the origin of one URL, and single requests elsewhere."""
 
@@ -694,11 +698,6 @@ class _Http:
         for connection in (*self._idle, *self._open):
             connection.abort()
         self._idle.clear()
-
-
-def _fingerprint(text: str) -> str:
-    """SHA-256 of a certificate as people write it, as hexdigest() does."""
-    return text.lower().replace("sha256:", "").replace(":", "").replace(" ", "")
 
 
 class _Sse:
