@@ -4723,11 +4723,6 @@ _Head = collections.namedtuple(
 )
 
 
-def _clean(block: bytes | bytearray) -> bool:
-    """Whether there are no control bytes but CR LF, always as a pair."""
-    return block.translate(None, _TEXT_BYTES) == b"\r\n" * block.count(b"\r\n")
-
-
 def _header_fields(lines: list[str]) -> tuple[dict[str, str], frozenset[str]]:
     """The fields, and the names that come more than once. Names are not checked."""
     headers: dict[str, str] = {}
@@ -4751,14 +4746,16 @@ def _listed(value: str) -> list[str]:
 def _parse_head(block: bytes, most: int, target_bytes: int) -> _Head:
     """A head without its last two line ends (RFC 9112 sections 2 to 6)."""
     line, *lines = block.decode("latin-1").split("\r\n")
-    if not _clean(block):
+    # Without its text a head is the line ends that split() found, and nothing else.
+    if block.translate(None, _TEXT_BYTES) != b"\r\n" * len(lines):
         raise _HttpError(400, "Control character in a head")
     if len(lines) > most:
         raise _HttpError(431, f"More than {most} header lines")
     method, _, rest = line.partition(" ")
     target, _, version = rest.partition(" ")
     visible = target.isascii() and target.isprintable() and "#" not in target
-    if not visible or not re.fullmatch("HTTP/[0-9][.][0-9]", version):
+    known = version == "HTTP/1.1" or re.fullmatch("HTTP/[0-9][.][0-9]", version)
+    if not visible or not known:
         raise _HttpError(400, "Malformed request line")
     if version[5] != "1":
         raise _HttpError(505, "HTTP/1.1 is spoken here")
@@ -4882,10 +4879,11 @@ class _HttpReader:
             if digits:
                 start, stop = stop, buffer.find(b"\r", stop, stop + 16)
                 given = bytes(buffer[start:stop])
-                if not (given.isdigit() and buffer.startswith(after, stop)):
+                same = given == digits
+                if not (same or given.isdigit()) or not buffer.startswith(after, stop):
                     continue
-                if given != digits:
-                    head = _Head(*head[:-1], int(given))
+                if not same:
+                    head = tuple.__new__(_Head, (*head[:-1], int(given)))  # in C
                     entry = before, given, after, head
             kept[index] = kept[0]  # a list that only grows: threads may share it
             kept[0] = entry
@@ -4897,14 +4895,16 @@ class _HttpReader:
         buffer, at = self._buffer, self._at
         end = buffer.find(b"\r\n\r\n", at + self._seen)
         stop = len(buffer) if end < 0 else end + 4
-        line = buffer.find(b"\r\n", at, stop)
-        if (stop if line < 0 else line) - at > target_bytes + 64:
+        # With room for a method: is there a line end, or only more of the target?
+        longest = at + target_bytes + 64
+        if stop > longest and buffer.find(b"\r\n", at, longest + 2) < 0:
             raise _HttpError(414, f"Request target over {target_bytes} bytes")
         if stop - at > head_bytes:
             raise _HttpError(431, f"Request head over {head_bytes} bytes")
         if end < 0:
             # TLS on the plain port, or a client with bare LF, would wait for ever.
-            if not _clean(buffer[at:stop].rstrip(b"\r")):
+            part = buffer[at:stop].rstrip(b"\r")
+            if part.translate(None, _TEXT_BYTES) != b"\r\n" * part.count(b"\r\n"):
                 raise _HttpError(400, "Control character in a head")
             self._seen = max(0, stop - at - 3)
             return None
@@ -4921,14 +4921,13 @@ class _HttpReader:
 
     def _begin(self, head: _Head, at: int) -> _Head:
         self._at, self._seen, self._skip = at, 0, False
-        if head.length is not None:
-            self._check_size(head.length)
+        if (head.length or 0) > self._limits[3]:
+            raise self._too_large()
         self._head = head
         return head
 
-    def _check_size(self, size: int) -> None:
-        if size > self._limits[3]:
-            raise _HttpError(413, f"Request body over {self._limits[3]} bytes")
+    def _too_large(self) -> _HttpError:
+        return _HttpError(413, f"Request body over {self._limits[3]} bytes")
 
     def body(self) -> bytes | bytearray | None:
         """The body that belongs to head(), then ready for the next head."""
@@ -4986,7 +4985,8 @@ class _HttpReader:
                 self._advance(stop)
                 self._head, self._body, self._extra = None, bytearray(), 0
                 return body
-            self._check_size(len(body) + size)
+            if len(body) + size > self._limits[3]:
+                raise self._too_large()
             self._extra = max(0, self._extra + end - at - 16 - size)
             if self._extra > _CHUNK_EXCESS:
                 raise _HttpError(400, "Chunked body with too much framing")
