@@ -298,10 +298,11 @@ class Exchange:
         response.begin()
         self.response = response
         self.status = response.status
+        self.whole = True
         try:
             self.reply = response.read()
         except http.client.IncompleteRead as error:  # a stream that the client left
-            self.reply = error.partial
+            self.reply, self.whole = error.partial, False
 
     def learn(self, recording: Recording) -> None:
         """Take the negotiated revision from the handshake."""
@@ -340,7 +341,12 @@ class Exchange:
             recording.problems.append(f"{label}: {self.status} {self.reply[:200]!r}")
         if modern and self.response.getheader("mcp-session-id"):
             recording.problems.append(f"{label}: a session id in the modern era")
-        for raw in self.payloads():
+        payloads = self.payloads()
+        resumed = "last-event-id" in self.headers and self.status == 200
+        if resumed and self.whole and not payloads:
+            # Taken for a lost connection: the SDKs come back once a second, for ever.
+            recording.problems.append(f"{label}: resumed a stream that had ended")
+        for raw in payloads:
             yield from recording.received(raw, version or recording.negotiated)
 
 
