@@ -483,9 +483,9 @@ class CallTest(Logged):
             {"role": "user"},
         ]
         self.assertEqual(Result(messages=messages).text, "a\nb")
-        self.assertEqual(Result(completion={"values": ["v"]}).values, ["v"])
+        self.assertEqual(Result(completion={"values": ["v"]}).completions, ["v"])
         self.assertEqual(
-            (Result().text, Result().values, Result().content), ("", [], [])
+            (Result().text, Result().completions, Result().content), ("", [], [])
         )
 
     async def test_complete(self):
@@ -497,7 +497,7 @@ class CallTest(Logged):
             argument = {"name": "plant", "value": "f"}
             got = await client.complete(ref, argument, {"bed": "1"})
             await client.complete(ref, argument)
-        self.assertEqual(got.values, ["fern"])
+        self.assertEqual(got.completions, ["fern"])
         params = server.sent("completion/complete")
         self.assertEqual(params[0]["context"], {"arguments": {"bed": "1"}})
         self.assertNotIn("context", params[1])
@@ -1218,6 +1218,16 @@ class SubscriptionTest(Logged):
             with self.assertRaises(RequestTimeout):
                 async with client.subscribe("x://1"):
                     self.fail("was not acknowledged")
+
+    async def test_opening_given_up(self):
+        server = FakeStream(subscriptions__listen=lambda params: None)
+        async with self.client(server) as client:
+            opening = client.subscribe("x://1").__aenter__()
+            task = asyncio.ensure_future(opening)
+            await server.until_method("subscriptions/listen")
+            task.cancel()
+            await asyncio.wait([task])
+            await server.until_method("notifications/cancelled")
 
     async def test_partly_honored(self):
         server = self.listener(honored={"toolsListChanged": True})

@@ -360,6 +360,12 @@ class StreamTest(Logged):
         async with self.client(server) as client:
             await asyncio.gather(client.ping(), client.ping())
 
+    async def test_never_opened(self):
+        for target in ("http://localhost/", ["x"], FakeStream()):
+            await self.client(target).close()
+        with self.assertRaisesRegex(TypeError, "no option header$"):
+            self.client("http://localhost/", header={})
+
     async def test_closed_client(self):
         client = self.client(FakeStream())
         async with client:

@@ -108,7 +108,7 @@ class Result(dict):  # type: ignore[type-arg]
         return self.get("messages") or []
 
     @property
-    def values(self) -> Any:  # hides dict.values
+    def completions(self) -> list[str]:
         """What completion/complete gave."""
         return (self.get("completion") or {}).get("values") or []
 
@@ -361,7 +361,11 @@ class Subscription:
         client = self._client
         if client.modern:
             self._task = client._spawn(self._listen())
-            await self._ready.wait()
+            try:
+                await self._ready.wait()
+            except asyncio.CancelledError:
+                self._task.cancel()
+                raise
             if self._error is not None:
                 raise self._error
         else:
@@ -1201,7 +1205,7 @@ class Client:
         context_arguments: Optional[dict[str, str]] = None,
         **options: Any,
     ) -> Result:
-        """Completions of an argument of a prompt or resource template: .values."""
+        """Completions of an argument of a prompt or resource template: .completions."""
         params: Json = {"ref": ref, "argument": argument}
         if context_arguments is not None:
             params["context"] = {"arguments": context_arguments}

@@ -1032,6 +1032,7 @@ class _HttpTransport:
         self._tls = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: Optional[asyncio.Task[None]] = None
+        self._http: Any = None  # an _Http, once it is open
 
     async def open(self) -> None:
         self._http = _Http(self._url, self._limits, self._tls)
@@ -1130,7 +1131,7 @@ class _HttpTransport:
                 all_headers += granted.items()
             sent = {name.lower(): value for name, value in all_headers}
             self.principal = sent.get("authorization", "")
-            connection = await self._http.exchange(
+            connection: _Connection = await self._http.exchange(
                 method, self._url, all_headers, body, call, again
             )
             if connection.status not in (401, 403):
@@ -1280,4 +1281,5 @@ class _HttpTransport:
                 ending = self._authorized("DELETE", self._of_session())
                 await asyncio.wait_for(ending, self._limits.grace)
         self.session = self.version = ""
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
