@@ -631,6 +631,7 @@ class Client:
         self._transport = _transport(target, self._calls, limits, log, transport)
         self._transport.on_lost = self._lost
         self._tools: Optional[dict[str, Json]] = None
+        self._paths: dict[str, Any] = {}  # tool -> its header parameters
         self._checks: dict[str, Callable[[object], Optional[str]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asked: dict[object, asyncio.Task[Any]] = {}
@@ -1114,13 +1115,15 @@ class Client:
         """All tools; over HTTP less those with an unusable x-mcp-header (HTM-15)."""
         tools = await self._list("tools", "tools/list", "tools", refresh, options)
         usable: dict[str, Json] = {}
+        self._paths = {}
         for tool in tools:
+            name = str(tool.get("name"))
             try:
                 if self._transport.http and self.modern:
-                    _header_paths(tool.get("inputSchema"))
-                usable[str(tool.get("name"))] = tool
+                    self._paths[name] = _header_paths(tool.get("inputSchema"))
+                usable[name] = tool
             except ValueError as error:
-                self._log(f"left out tool {tool.get('name')!r}: {error}")
+                self._log(f"left out tool {name!r}: {error}")
         self._tools, self._checks = usable, {}
         return list(usable.values())
 
@@ -1234,7 +1237,8 @@ class Client:
             await self._learn()
         for attempt in (1, 2):
             if mirrored:
-                options["headers"] = self._mirrored(name, params["arguments"])
+                paths = self._paths.get(name, ())
+                options["headers"] = _header_params(paths, params["arguments"])
             try:
                 result = await self._rounds(
                     "tools/call",
@@ -1258,10 +1262,6 @@ class Client:
             await self.list_tools(refresh=True)
         except MCPError:  # then the tools are called without knowing them
             self._tools = self._tools or {}
-
-    def _mirrored(self, name: str, arguments: object) -> list[tuple[str, str]]:
-        tool = (self._tools or {}).get(name, {})
-        return _header_params(_header_paths(tool.get("inputSchema")), arguments)
 
     async def _check_result(self, name: str, result: Result) -> None:
         """Hold a structured result against the tool's outputSchema (TOL-08)."""

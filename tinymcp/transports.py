@@ -226,7 +226,7 @@ def _header_paths(schema: object) -> list[tuple[str, _Path]]:
 
 
 def _header_params(
-    paths: list[tuple[str, _Path]], arguments: object
+    paths: Iterable[tuple[str, _Path]], arguments: object
 ) -> list[tuple[str, str]]:
     """The Mcp-Param headers of one call; absent and null values have none."""
     headers = []
