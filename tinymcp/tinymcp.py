@@ -328,9 +328,9 @@ def _use_orjson() -> None:
     options |= orjson.OPT_PASSTHROUGH_DATACLASS
 
     def decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
-        brackets = data.count(b"{") + data.count(b"[")
-        # orjson makes a float of an integer over 64 bits.
-        if brackets <= depth and _RUN not in data.translate(_ZEROS):
+        if _RUN not in data.translate(_ZEROS):  # of 65 bits orjson makes a float
+            if data.count(b"{") + data.count(b"[") > depth:
+                _check_bounds(data, depth, digits)
             try:
                 return loads(data)
             except ValueError:
