@@ -437,6 +437,13 @@ class TerminalTest(AppCase):
             with mock.patch("sys.stdin", io.StringIO(typed)):
                 with contextlib.redirect_stderr(io.StringIO()):
                     self.assertEqual(cli._ask_form({}), wanted)
+        form = {"properties": {"open": {"type": "boolean"}}}
+        cases = (("y\n", {"open": True}), ("n\n", {"open": False}), ("\n", "cancel"))
+        for typed, wanted in cases:
+            with mock.patch("sys.stdin", io.StringIO(typed)):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    answer = cli._ask_form({"requestedSchema": form})
+            self.assertEqual(answer, wanted)
 
     def test_url(self):
         """ELI-03, ELI-04: the whole URL and its host are shown first."""

@@ -333,13 +333,18 @@ def _open_browser(url: str) -> None:
 def _ask_form(params: Any) -> Any:
     """A form, one field after the other; an empty line takes the default."""
     schema = params.get("requestedSchema") or {}
+    fields = schema.get("properties") or {}
     print(_clean(f"\n{params.get('message', '')}"), file=sys.stderr)
     try:
+        if [field.get("type") for field in fields.values()] == ["boolean"]:
+            choice = _ask("[y]es, [n]o, [c]ancel:").lower()[:1]
+            agreed = {"y": True, "n": False}.get(choice)
+            return "cancel" if agreed is None else dict.fromkeys(fields, agreed)
         choice = _ask("Answer? [y]es, [n]o, [c]ancel:").lower()[:1]
         if choice != "y":
             return "decline" if choice == "n" else "cancel"
         content: dict[str, Any] = {}
-        for name, field in (schema.get("properties") or {}).items():
+        for name, field in fields.items():
             value = _ask_field(name, field, name in (schema.get("required") or ()))
             if value is not None:
                 content[name] = value
