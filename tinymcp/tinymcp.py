@@ -258,7 +258,8 @@ def _check_bounds(data: bytes | bytearray, depth: int, digits: int) -> None:
         level += 1 if byte in b"[{" else -1
         if level > depth:
             raise MCPError(PARSE_ERROR, f"Parse error: over {depth} levels of nesting")
-    if re.search(rb"(?<![0-9])[0-9]{%d}" % (digits + 1), bare):
+    run = rb"(?<![0-9])[0-9]{%d}" % (digits + 1)
+    if _RUN in bare.translate(_ZEROS) and re.search(run, bare):
         raise MCPError(PARSE_ERROR, f"Parse error: over {digits} digits in a row")
 
 
