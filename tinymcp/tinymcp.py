@@ -80,6 +80,7 @@ __all__ = [
     "Limits",
     "MCPError",
     "Message",
+    "Principal",
     "PromptReference",
     "ResourceItem",
     "ResourceLink",
@@ -165,6 +166,7 @@ HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 TOO_MANY_REQUESTS = 429  # ours: outside the range that JSON-RPC and MCP reserve
+FORBIDDEN = 403  # ours: a scope is missing
 
 
 class _NoId:
@@ -463,17 +465,17 @@ _INSTEAD = {
     "required": "a list of names, beside properties",
 }
 _TESTS: dict[str, tuple[Any, ...]] = {  # assertion: types, test, wish
-    "minimum": (_NUMBER, lambda v, a: v >= a, "{} >= {}"),
-    "maximum": (_NUMBER, lambda v, a: v <= a, "{} <= {}"),
-    "exclusiveMinimum": (_NUMBER, lambda v, a: v > a, "{} > {}"),
-    "exclusiveMaximum": (_NUMBER, lambda v, a: v < a, "{} < {}"),
-    "multipleOf": (_NUMBER, lambda v, a: _divides(a, v), "{} that is a multiple of {}"),
-    "minLength": ((str,), lambda v, a: len(v) >= a, "{} of at least {} characters"),
-    "maxLength": ((str,), lambda v, a: len(v) <= a, "{} of at most {} characters"),
-    "minItems": ((list,), lambda v, a: len(v) >= a, "{} of at least {} items"),
-    "maxItems": ((list,), lambda v, a: len(v) <= a, "{} of at most {} items"),
-    "minProperties": ((dict,), lambda v, a: len(v) >= a, "{} of {} properties or more"),
-    "maxProperties": ((dict,), lambda v, a: len(v) <= a, "{} of at most {} properties"),
+    "minimum": (_NUMBER, lambda a, v: v >= a, "{} >= {}"),
+    "maximum": (_NUMBER, lambda a, v: v <= a, "{} <= {}"),
+    "exclusiveMinimum": (_NUMBER, lambda a, v: v > a, "{} > {}"),
+    "exclusiveMaximum": (_NUMBER, lambda a, v: v < a, "{} < {}"),
+    "multipleOf": (_NUMBER, lambda a, v: _divides(a, v), "{} that is a multiple of {}"),
+    "minLength": ((str,), lambda a, v: len(v) >= a, "{} of at least {} characters"),
+    "maxLength": ((str,), lambda a, v: len(v) <= a, "{} of at most {} characters"),
+    "minItems": ((list,), lambda a, v: len(v) >= a, "{} of at least {} items"),
+    "maxItems": ((list,), lambda a, v: len(v) <= a, "{} of at most {} items"),
+    "minProperties": ((dict,), lambda a, v: len(v) >= a, "{} of {} properties or more"),
+    "maxProperties": ((dict,), lambda a, v: len(v) <= a, "{} of at most {} properties"),
 }
 
 
@@ -627,7 +629,7 @@ class _Compiler:
         self.nodes: dict[int, Any] = {}  # id(schema) -> node
         self.targets: list[Any] = []
         self.tables: dict[Any, Any] = {}  # node -> type -> rules, where that is all
-        self.flat: Any = (None, {})  # the root's rule for its members, and their nodes
+        self.leaves: set[Any] = set()  # nodes of which no rule needs `work`
 
     def fail(self, at: str, text: str) -> Any:
         raise DefinitionError(f"{self.where}: schema at {at}: {text}")
@@ -712,6 +714,7 @@ class _Compiler:
             schema = {} if schema else {"enum": []}
         rules: dict[Any, list[Any]] = {kind: [] for kind in _TYPES}
         types, wish = self.assertions(schema, rules)
+        count = sum(map(len, rules.values()))
         self.arrays(schema, rules[list])
         self.objects(schema, rules[dict])
         self.logic(schema, rules)
@@ -741,6 +744,8 @@ class _Compiler:
 
         if not own and base is None:
             self.tables[node] = table
+        if count == sum(map(len, rules.values())):
+            self.leaves.add(node)
         if lasting:  # what _Compiler makes up itself is not kept, its id may come again
             self.nodes[key] = node
         return node
@@ -763,7 +768,7 @@ class _Compiler:
         for word in _TESTS.keys() & schema.keys():
             kinds, test, text = _TESTS[word]
             nouns = [_WORDS[n][0] for n in (*names, *_WORDS) if kinds[0] in _WORDS[n]]
-            test = functools.partial(test, a=schema[word])
+            test = functools.partial(test, schema[word])
             add(kinds, test, text.format(nouns[0], schema[word]))
         if schema.get("uniqueItems"):
             unique = "an array without repeated items"
@@ -784,13 +789,6 @@ class _Compiler:
             others = [kind for kind in _TYPES if kind is not str]
             add(others, lambda value, keys=keys: _key(value) in keys, wish)
         return types, wish
-
-    def brief(self, schema: Any) -> str:
-        """A schema for a sentence, without the ones inside it: they may be huge."""
-        if isinstance(schema, dict):
-            inner = [word for word in schema if "schema" in _KEYWORDS.get(word, "")]
-            schema = {word: "..." if word in inner else schema[word] for word in schema}
-        return _cut(json.dumps(schema, default=str), 80)
 
     def pattern(self, source: str) -> Any:
         try:
@@ -820,8 +818,7 @@ class _Compiler:
             part = self.node(schema["contains"])
             low = schema.get("minContains", 1)
             high = schema.get("maxContains", math.inf)
-            text = self.brief(schema["contains"])
-            wish = f"an array with {low} to {high} items that match {text}"
+            wish = f"an array with {low} to {high} items as `contains` describes them"
             rules.append(contains)
 
     def objects(self, schema: Any, rules: list[Any]) -> None:
@@ -855,8 +852,6 @@ class _Compiler:
 
         if properties or patterns or extra is not None or required:
             rules.append(members)
-            if root and not patterns:
-                self.flat = (members, properties)
         if "propertyNames" in schema:
             name_node = self.node(schema["propertyNames"])
             rules.append(lambda v, w, s: _members(((k, k, name_node) for k in v), w))
@@ -879,7 +874,7 @@ class _Compiler:
                 every.append(self.some(nodes, word == "oneOf"))
         if "not" in schema:
             never = self.node(schema["not"])
-            text = f"no match for {self.brief(schema['not'])}"
+            text = "anything but what `not` describes"
             every.append(lambda v, w, s: None if never(v, w, None) else ("", text, v))
         if "if" in schema:
             words = ("if", "then", "else")
@@ -950,12 +945,14 @@ def _compile(
     schema: Any, where: str, warn: Any = None, limits: Any = Limits, noun: str = ""
 ) -> Callable[[Any], Optional[str]]:
     """A check: None, or the sentence that says what is wrong with the value."""
+    if isinstance(schema, bool):
+        schema = {} if schema else {"enum": []}
     compiler = _Compiler(schema, where, warn, limits, noun or "argument")
     compiler.scan(schema, "", "#", limits.schema_depth)
     root = compiler.node(schema)
     while compiler.targets:
         compiler.node(compiler.targets.pop())
-    steps, base = limits.schema_work, compiler.bases.get(id(schema), "")
+    steps, base = limits.schema_work, compiler.bases[id(schema)]
 
     def check(value: Any) -> Optional[str]:
         try:
@@ -964,18 +961,21 @@ def _compile(
             return "nested too deeply, or too many alternatives to check"
         return None if fault is None else _say(fault)
 
-    members, names = compiler.flat
-    tables: Any = {name: compiler.tables.get(node) for name, node in names.items()}
-    if compiler.tables.get(root, {}).get(dict) != (members,) or None in tables.values():
+    nodes = {k: compiler.node(v) for k, v in schema.get("properties", {}).items()}
+    tables: Any = {name: compiler.tables.get(node) for name, node in nodes.items()}
+    flat = schema.get("type") == "object" and "patternProperties" not in schema
+    rules = compiler.tables.get(root, {dict: ()})[dict]
+    if not (flat and nodes and len(rules) == 1) or None in tables.values():
         return check
     required = schema.get("required", ())
+    leaves = compiler.leaves.issuperset(nodes.values())
 
     def quick(value: Any) -> Optional[str]:
         # The usual flat object, if it is valid; what is wrong is for `check` to say.
         if type(value) is not dict:
             return check(value)
         try:
-            work = _Work(steps, base, value)
+            work = None if leaves else _Work(steps, base, value)
             for name, item in value.items():
                 for rule in tables[name][type(item)]:
                     if rule(item, work, None) is not None:
@@ -987,6 +987,7 @@ def _compile(
     return quick
 
 
+_FUNCTION = type(_cut)
 _SIMPLE = {kinds[-1]: name for name, kinds in _WORDS.items()}
 _GROUPS: dict[str, Any] = {
     **dict.fromkeys(("list", "Sequence", "Collection", "Iterable"), list),
@@ -1004,13 +1005,13 @@ _TEXTS = {  # by name, as nothing is imported for them: format, class method
     "pathlib._local.Path": ("path", ""),
 }
 _CONSTRAINTS = (  # pydantic's Field and annotated-types: their word and ours, in turn
-    "ge minimum gt exclusiveMinimum le maximum lt exclusiveMaximum multiple_of"
-    " multipleOf min_length min~ max_length max~ pattern pattern description description"
+    "ge minimum gt exclusiveMinimum le maximum lt exclusiveMaximum pattern pattern"
+    " multiple_of multipleOf min_length min~ max_length max~ description description"
 ).split()
 _OFFER = (
     "use str, int, float, bool, None, bytes, list, dict, tuple, set, Literal, Enum,"
     " Optional, Union, Annotated, dataclass, TypedDict, NamedTuple, datetime, UUID,"
-    " Path, a class with model_json_schema() and model_validate(), or your own schema"
+    " a class with model_json_schema() and model_validate(), or a schema of your own"
 )
 
 
@@ -1028,18 +1029,21 @@ def _plain(value: Any, depth: int = 200) -> Any:
     if depth == 0:
         raise ValueError("nested too deeply, or contains itself")
     depth -= 1
+    if kind is dict or (hasattr(value, "keys") and hasattr(kind, "__getitem__")):
+        return {
+            key if type(key) is str else _name(key): _plain(value[key], depth)
+            for key in value.keys()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [_plain(item, depth) for item in value]
+        ordered = kind is set and {*map(type, items)} in ({str}, {int})
+        return sorted(items) if ordered else items
     if hasattr(kind, "__members__"):
         return _plain(value.value, depth)
     if hasattr(kind, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     if hasattr(kind, "__dataclass_fields__"):
-        value = {field.name: getattr(value, field.name) for field in _fields(kind)}
-    if hasattr(value, "keys") and hasattr(value, "__getitem__"):
-        return {_name(key): _plain(value[key], depth) for key in value.keys()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        items = [_plain(item, depth) for item in value]
-        ordered = kind is set and {*map(type, items)} in ({str}, {int})
-        return sorted(items) if ordered else items
+        return _plain({f.name: getattr(value, f.name) for f in _fields(kind)}, depth)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return binascii.b2a_base64(value, newline=False).decode("ascii")
     if hasattr(kind, "isoformat"):
@@ -1437,8 +1441,9 @@ def _converter(annotation: Any) -> Any:
 def _output(annotation: Any, where: str, scope: Any = None) -> Any:
     """The outputSchema of a return annotation, and whether legacy revisions wrap it.
 
-    No schema: None, Any, content blocks, and whatever has none. A root that is not an
-    object is wrapped as {"result": ...} where a revision wants an object (TOL-07).
+    No schema: None, Any, content blocks, what may hold such (`list`) and whatever has
+    none. A root that is no object is wrapped as {"result": ...} where a revision wants
+    an object (TOL-07).
     """
     hints = _Hints(where, scope, output=True)
     if annotation in (_NO_VALUE, None, _NULL) or _has(annotation, "_mcp_content"):
@@ -1447,9 +1452,10 @@ def _output(annotation: Any, where: str, scope: Any = None) -> Any:
         schema = hints.root(hints.of(annotation)[0])
     except DefinitionError:
         return None, False
-    if schema.get("type") == "array" and not schema.get("items", schema.get("prefixItems")):
-        return None, False  # a list of anything may be one of content blocks
-    return schema or None, bool(schema) and schema.get("type") != "object"
+    kind = schema.get("type")
+    if not schema or (kind == "array" and not schema.keys() & {"items", "prefixItems"}):
+        return None, False
+    return schema, kind != "object"
 
 
 class _Parameter:
@@ -1470,36 +1476,26 @@ class _Signature:
 
     def __init__(self, function: Any, where: str, free: bool = False) -> None:
         # free: an explicit schema says what comes, and **arguments may take it.
-        layers = [function]  # down to the function that has the parameters
-        while layers[-1] is not None:
-            layers.append(self.inner(layers[-1]))
-        *layers, plain, _ = layers
-        layers.append(plain)
-        code = getattr(plain, "__code__", None)
-        flags = [
-            layer.__code__.co_flags for layer in layers if hasattr(layer, "__code__")
-        ]
-        if code and code.co_flags & 0x220:
+        layers, skip, decided = self.layers(function, where)
+        plain = layers[-1]
+        flags = [each.__code__.co_flags for each in layers if hasattr(each, "__code__")]
+        if flags[-1] & 0x220:
             raise DefinitionError(f"{where}: a generator; return one value instead")
-        names = [getattr(layer, "__name__", "__call__") for layer in layers]
+        names = [getattr(each, "__name__", "__call__") for each in layers]
         self.name = next((n for n in names if n != "__call__"), type(function).__name__)
         self.is_async = any(flag & 0x80 for flag in flags)
-        docs = [
-            each.__doc__ for each in layers if not isinstance(each, functools.partial)
-        ]
+        docs = [e.__doc__ for e in layers if not isinstance(e, functools.partial)]
         self.description, texts = _docstring(next(filter(None, docs[::-1]), ""))
-        cells = zip(code.co_freevars, plain.__closure__ or ()) if code else ()
+        cells = zip(plain.__code__.co_freevars, plain.__closure__ or ())
         filled = {name: c.cell_contents for name, c in cells if c != type(c)()}
-        self.scope = collections.ChainMap(filled, getattr(plain, "__globals__", {}))
+        self.scope = collections.ChainMap(filled, plain.__globals__)
         self.parameters: list[_Parameter] = []
         self.context: Optional[str] = None
-        direct = len(flags) == len(layers)
-        read = self.read if direct else self.inspect
-        rows, returns = read(function, layers, where)
+        returns = plain.__annotations__.get("return", _NO_VALUE)
         self.returns = _Hints(f"{where}, return value", self.scope).resolve(returns)
-        for star, name, hint, default in rows:
+        for star, name, hint, default in self.rows(plain)[skip:]:
             hints = _Hints(f"{where}, parameter {star + name!r}", self.scope)
-            if free and star == "**":
+            if name in decided or (free and star == "**"):
                 continue
             if star:
                 hints.fail("arguments come by name: declare each one, without * or /")
@@ -1515,19 +1511,30 @@ class _Signature:
                 self.context = name
 
     @staticmethod
-    def inner(layer: Any) -> Any:
-        """What a method, a decorated function, a partial or a callable object calls."""
-        found = getattr(layer, "__func__", None) or getattr(layer, "__wrapped__", None)
-        if isinstance(layer, functools.partial):
-            return layer.func
-        if found or hasattr(layer, "__code__") or isinstance(layer, type):
-            return found
-        call = type(layer).__call__
-        return call if hasattr(call, "__code__") else None
+    def layers(function: Any, where: str) -> Any:
+        """The callable and what it wraps, down to a function; what that is given."""
+        layers, skip, decided = [function], 0, set()
+        while hasattr(layers[-1], "__wrapped__") or type(layers[-1]) is not _FUNCTION:
+            last = layers[-1]
+            if isinstance(last, functools.partial):
+                skip, inner = skip + len(last.args), last.func
+                decided |= set(last.keywords)
+            elif hasattr(last, "__func__"):
+                skip, inner = skip + 1, last.__func__
+            elif hasattr(last, "__wrapped__"):
+                inner = last.__wrapped__
+            else:
+                skip, inner = skip + 1, type(last).__call__
+                if type(inner) is not _FUNCTION:
+                    raise DefinitionError(
+                        f"{where}: {function!r} is no Python function"
+                    )
+            layers.append(inner)
+        return layers, skip, decided
 
-    def read(self, function: Any, layers: list[Any], where: str) -> Any:
-        """(star or slash, name, annotation, default) of each, and what it returns."""
-        plain = layers[-1]
+    @staticmethod
+    def rows(plain: Any) -> list[Any]:
+        """(star or slash, name, annotation, default) of each parameter."""
         code, hints = plain.__code__, plain.__annotations__
         count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames
@@ -1536,32 +1543,10 @@ class _Signature:
         stars = ["/"] * code.co_posonlyargcount
         stars += [""] * (total - len(stars))
         stars += [star for star, flag in (("*", 4), ("**", 8)) if code.co_flags & flag]
-        rows = [
+        return [
             (star, name, hints.get(name, object), defaults.get(name, _NO_VALUE))
             for star, name in zip(stars, names)
         ]
-        bound = hasattr(function, "__func__")
-        return rows[bound:], hints.get("return", _NO_VALUE)
-
-    def inspect(self, function: Any, layers: list[Any], where: str) -> Any:
-        """For partial objects, callable objects, classes and built-in functions."""
-        import inspect
-
-        try:
-            found = inspect.signature(function)
-        except (TypeError, ValueError) as error:
-            raise DefinitionError(f"{where}: {error}") from None
-        partials = [layer for layer in layers if isinstance(layer, functools.partial)]
-        decided = {name for layer in partials for name in layer.keywords}
-        rows = []
-        for name, each in found.parameters.items():
-            hint = object if each.annotation is each.empty else each.annotation
-            default = _NO_VALUE if each.default is each.empty else each.default
-            if name not in decided:
-                star = ("/", "", "*", "", "**")[each.kind]
-                rows.append((star, name, hint, default))
-        returns = found.return_annotation
-        return rows, _NO_VALUE if returns is found.empty else returns
 
 
 def _docstring(doc: str) -> tuple[str, dict[str, str]]:
@@ -1834,7 +1819,7 @@ class _Handler:
     """A user function and how it wants to be called."""
 
     __slots__ = (
-        "kind name order fields encoded function context check bind properties "
+        "kind name order fields encoded function context check bind properties scopes "
         "is_async inline lane timeout"
     ).split()
 
@@ -1850,6 +1835,7 @@ class _Handler:
         self.is_async: bool = how.get("is_async", False)
         self.inline: bool = how.get("inline", False)
         self.lane: Optional[str] = how.get("lock")
+        self.scopes = frozenset(how.get("scopes", ()))
         self.timeout: Optional[float] = how.get("timeout")
         self.order = 0
         self.encoded: dict[str, bytes] = {}  # revision -> list entry
@@ -1896,6 +1882,7 @@ class _Registry:
         self.prompt = _Table({})
         self.count = 0
         self.ever: set[str] = set()
+        self.scopes: frozenset[str] = frozenset()  # all that any record asks for
 
     def put(self, record: Any) -> None:
         with self.lock:
@@ -1908,6 +1895,7 @@ class _Registry:
             record.order = self.count
             items[record.name] = record
             self.ever.add(record.kind)
+            self.scopes |= record.scopes
             setattr(self, record.kind, _Table(items))
 
     def drop(self, kind: str, name: str) -> None:
@@ -2126,6 +2114,7 @@ _STATUS = {
     MISSING_CLIENT_CAPABILITY: 400,
     UNSUPPORTED_VERSION: 400,
     TOO_MANY_REQUESTS: 429,
+    FORBIDDEN: 403,
     INTERNAL_ERROR: 500,
 }
 
@@ -2274,6 +2263,29 @@ class _Bucket:
         return 0.0
 
 
+class Principal:
+    """Who makes a request: a subject, its scopes (None: all), audience, expiry (s)."""
+
+    __slots__ = "subject scopes audience expires claims".split()
+
+    def __init__(
+        self,
+        subject: str,
+        scopes: Optional[Iterable[str]] = (),
+        audience: Any = None,
+        expires: Optional[float] = None,
+        claims: Any = None,
+    ) -> None:
+        self.subject = subject
+        self.scopes = None if scopes is None else frozenset(scopes)
+        self.audience = audience
+        self.expires = expires
+        self.claims = claims
+
+    def may(self, scopes: frozenset[str]) -> bool:
+        return self.scopes is None or scopes <= self.scopes
+
+
 class _Session:
     """What an initialize handshake has fixed (2024-11-05 to 2025-11-25)."""
 
@@ -2296,7 +2308,7 @@ class _Session:
 class _Peer:
     """Where a message came from and where its answer goes; one subclass a transport."""
 
-    __slots__ = "server session calls principal era".split()
+    __slots__ = "server session calls principal era denied".split()
     can_ask = True  # false where a legacy request from us could not be delivered
 
     def __init__(self, server: Any, session: Optional[_Session] = None) -> None:
@@ -2304,6 +2316,7 @@ class _Peer:
         self.session = session
         self.calls: dict[Any, _Call] = {}
         self.principal: Any = None
+        self.denied: list[str] = []  # the scopes that a refused request lacked
         self.era: Optional[str] = None  # None: each message tells (stdio)
 
     def send(self, data: bytes) -> None:
@@ -2468,6 +2481,8 @@ async def _acall(call: _Call) -> None:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # CancelledError, _Ask, SystemExit are replies too
+        if call.done:  # cancelled or timed out: nobody waits, nothing went wrong
+            return
         reply = call.server._failure(call, error)
     call.settle(reply)
 
@@ -3489,7 +3504,7 @@ class _Core:
 
     def _subscribe(self, call: _Call) -> Any:
         uri: Any = call.params.get("uri")
-        self._find(uri, legacy=True)
+        self._authorize(call.peer, self._find(uri, legacy=True)[0])
         session = call.peer.session
         if session.listener is not None:
             if len(session.listener.uris) >= self._limits.streams:
@@ -3526,7 +3541,10 @@ class _Core:
         uris = wanted.get("resourceSubscriptions", [])
         if not isinstance(uris, list) or not all(isinstance(u, str) for u in uris):
             raise MCPError(INVALID_PARAMS, "resourceSubscriptions must be strings")
-        known = [u for u in uris if self._registry.find_resource(u)[0] is not None]
+        found = {uri: self._registry.find_resource(uri)[0] for uri in uris}
+        known = [uri for uri, record in found.items() if record is not None]
+        for uri in known:
+            self._authorize(call.peer, found[uri])
         if len(known) > self._limits.streams:
             raise MCPError(INVALID_PARAMS, "Too many subscriptions")
         if known:
@@ -3574,15 +3592,20 @@ class _Core:
         """One page; whole pages are kept encoded until the table changes."""
         cursor = call.params.get("cursor")
         table: _Table = getattr(self._registry, kind)
-        page = None
+        who, scopes = call.peer.principal, None
+        if who is not None and who.scopes is not None:
+            scopes = who.scopes & self._registry.scopes
+        key, page = (call.revision, cursor, scopes), None
         if type(cursor) in _TEXT_OR_NONE:
-            page = table.pages.get((call.revision, cursor))
+            page = table.pages.get(key)
         if page is None:
             after = self._after(cursor)
             items = [item for item in table.items.values() if item.order > after]
+            if scopes is not None:
+                items = [item for item in items if item.scopes <= scopes]
             page = self._page(call.revision, kind, items)
             if cursor is None or any(i.order == after for i in table.items.values()):
-                table.pages[(call.revision, cursor)] = page
+                table.pages[key] = page
         return self._result(call, page, self._cache_hints)
 
     def _after(self, cursor: Any) -> int:
@@ -3626,6 +3649,7 @@ class _Core:
         if type(given) is not dict:
             raise MCPError(INVALID_PARAMS, "arguments must be an object")
         call.name, call.handler = name, tool
+        self._authorize(call.peer, tool)
         if not self._resume(call):
             wait = self._tool_bucket.take() or (tool.rate.take() if tool.rate else 0.0)
             if wait:
@@ -3636,6 +3660,12 @@ class _Core:
         if wrong:
             return self._tool_error(call, wrong)
         return self._start(call, given)
+
+    def _authorize(self, peer: _Peer, record: _Handler) -> None:
+        who = peer.principal
+        if record.scopes and who is not None and not who.may(record.scopes):
+            peer.denied = sorted(record.scopes)
+            raise MCPError(FORBIDDEN, f"Scope needed: {' '.join(peer.denied)}")
 
     def _find(self, uri: Any, legacy: bool = False) -> tuple[Any, dict[str, Any]]:
         if not isinstance(uri, str):
@@ -3656,6 +3686,7 @@ class _Core:
     def _read_resource(self, call: _Call) -> Any:
         call.name = call.params.get("uri")
         call.handler, arguments = self._find(call.name, not call.modern)
+        self._authorize(call.peer, call.handler)
         self._resume(call)
         return self._start(call, arguments, bound=True)
 
@@ -3674,6 +3705,7 @@ class _Core:
         if wrong:
             raise MCPError(INVALID_PARAMS, wrong)
         call.name, call.handler = name, prompt
+        self._authorize(call.peer, prompt)
         self._resume(call)
         return self._start(call, given)
 
@@ -4160,107 +4192,78 @@ class _Outlet:
         import select
         import stat
 
-        self.fd = fd
-        self.limit = limit
+        self.fd, self.limit = fd, limit
         self.drop = drop  # over the limit: drop (log) or wait (protocol)
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.changed = threading.Condition(threading.Lock())
         self.queue: collections.deque[bytes] = collections.deque()
-        self.queued = 0
-        self.busy = False  # the writer thread is in os.write
+        self.queued = 0  # bytes in the queue and in the thread's os.write
         self.broken = False
         self.ending = False  # a signal came: wait for nobody
         self.started = False
         self.low = limit // 16  # below it a stuck stream counts as ready again
         self.on_drain: Callable[[], None] = lambda: None
-        self.atomic = getattr(select, "PIPE_BUF", 512)
-        self.regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        self.atomic = math.inf if regular else getattr(select, "PIPE_BUF", 512)
         self.poll: Any = None
         if hasattr(select, "poll"):
             self.poll = select.poll()
             self.poll.register(fd, select.POLLOUT)
-            self.writable = select.POLLOUT
 
     def write(self, data: bytes) -> bool:
         """False if the message was dropped or nobody reads any more."""
-        with self.lock:
-            if self.broken:
-                return False
-            if not self.queue and not self.busy and self._direct(data):
-                return True
+        with self.changed:
+            if not self.queued and len(data) <= self.atomic and self.poll is not None:
+                if not self.broken and self.poll.poll(0):
+                    data = self._put(data)
             while self.queued and self.queued + len(data) > self.limit:
-                if self.drop or self.broken or self.ending:
+                if self.drop or self.ending:
                     return False
                 self.changed.wait(1.0)
-            self.queue.append(data)
-            self.queued += len(data)
-            if not self.started:
-                self.started = True
-                threading.Thread(target=self._run, daemon=True).start()
-            self.changed.notify_all()
-        return True
-
-    def _direct(self, data: bytes) -> bool:
-        if not self.regular:
-            if len(data) > self.atomic or self.poll is None:
-                return False
-            ready = self.poll.poll(0)
-            if not ready or not ready[0][1] & self.writable:
-                return False
-        rest = self._put(data)
-        if rest:
-            self.queue.appendleft(rest)
-            self.queued += len(rest)
-            return self.write_rest()
-        return True
-
-    def write_rest(self) -> bool:
-        """A short write: the writer thread finishes the message."""
-        if not self.started:
-            self.started = True
-            threading.Thread(target=self._run, daemon=True).start()
-        self.changed.notify_all()
-        return True
+            if data and not self.broken:
+                self.queue.append(data)
+                self.queued += len(data)
+                if not self.started:
+                    self.started = True
+                    threading.Thread(target=self._run, daemon=True).start()
+                self.changed.notify_all()
+            return not self.broken
 
     def _put(self, data: bytes) -> bytes:
         """Writes what the descriptor takes now; returns the rest."""
         try:
             return data[os.write(self.fd, data) :]
-        except (BlockingIOError, InterruptedError):
+        except BlockingIOError:
             return data
         except OSError:
             self.broken = True
-            self.queue.clear()
-            self.queued = 0
             return b""
 
     def _run(self) -> None:
         while True:
-            with self.lock:
+            with self.changed:
                 while not self.queue:
                     self.changed.wait()
                 data = self._join()
-                self.busy = True
             rest = self._put(data)
             if rest == data and self.poll is not None:
                 self.poll.poll(1000)  # somebody else made the pipe non-blocking
-            with self.lock:
-                self.busy = False
+            with self.changed:
                 was = self.queued
-                self.queued = max(0, self.queued - len(data) + len(rest))
-                if rest and not self.broken:
+                self.queued -= len(data) - len(rest)
+                if rest:
                     self.queue.appendleft(rest)
+                if self.broken:
+                    self.queue.clear()
+                    self.queued = 0
                 drained = was > self.low >= self.queued
                 self.changed.notify_all()
             if drained:
                 self.on_drain()
 
     def _join(self) -> bytes:
-        """The next writes in one piece of at most 64 KiB."""
-        data = self.queue.popleft()
-        if len(data) >= 65536:
-            return data
-        parts, size = [data], len(data)
+        """The next messages in one piece of at most 64 KiB."""
+        parts = [self.queue.popleft()]
+        size = len(parts[0])
         while self.queue and size + len(self.queue[0]) <= 65536:
             parts.append(self.queue.popleft())
             size += len(parts[-1])
@@ -4268,11 +4271,8 @@ class _Outlet:
 
     def flush(self, seconds: float) -> None:
         """Wait until everything is out, for so long at the most."""
-        end = time.monotonic() + seconds
-        with self.lock:
-            while (self.queue or self.busy) and not self.broken:
-                if not self.changed.wait(end - time.monotonic()):
-                    return
+        with self.changed:
+            self.changed.wait_for(lambda: not self.queued, seconds)
 
 
 _kept_fds: list[int] = []
@@ -4285,7 +4285,7 @@ def _guard_stdio() -> tuple[int, int]:
     """
     if not _kept_fds:
         try:
-            keep_in, keep_out = os.dup(0), os.dup(1)
+            _kept_fds[:] = os.dup(0), os.dup(1)
         except OSError:
             raise OSError("stdin or stdout is closed: nobody to talk to") from None
         null = os.open(os.devnull, os.O_RDWR)
@@ -4299,11 +4299,7 @@ def _guard_stdio() -> tuple[int, int]:
         if sys.stdout is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
-        _kept_fds.extend((keep_in, keep_out))
     return _kept_fds[0], _kept_fds[1]
-
-
-_TOO_LONG = "Message over the limit of {} bytes"
 
 
 def _receive(server: _Core, line: Optional[bytes], peer: _Peer) -> Any:
@@ -4313,7 +4309,7 @@ def _receive(server: _Core, line: Optional[bytes], peer: _Peer) -> Any:
     """
     try:
         if line is None:
-            text = _TOO_LONG.format(server._limits.line)
+            text = f"Message over the limit of {server._limits.line} bytes"
             return _error_bytes(_NO_ID, INVALID_REQUEST, text)
         if not line or line.isspace():
             return None
@@ -4366,15 +4362,15 @@ class _FdPeer(_Peer):
 
 def _read(fd: int) -> bytes:
     """Some bytes, b"" at the end; waits also where the fd is non-blocking."""
-    try:
-        return os.read(fd, 65536)
-    except BlockingIOError:
-        import select
+    while True:
+        try:
+            return os.read(fd, 65536)
+        except BlockingIOError:
+            import select
 
-        select.select([fd], [], [])
-        return _read(fd)
-    except OSError:
-        return b""
+            select.select([fd], [], [])
+        except OSError:
+            return b""
 
 
 class _Ticker:
@@ -4383,8 +4379,7 @@ class _Ticker:
     def __init__(self, server: _Core) -> None:
         self.server = server
         self.changed = threading.Condition(threading.Lock())
-        self.woken = False
-        self.started = False
+        self.woken = self.started = False
         server._wake = self.wake
 
     def wake(self) -> None:
@@ -4396,44 +4391,35 @@ class _Ticker:
             self.changed.notify()
 
     def _run(self) -> None:
-        due: Optional[float] = None
+        left: Optional[float] = None
         while True:
             with self.changed:
-                if not self.woken:
-                    left = None if due is None else due - time.monotonic()
-                    if left is None or left > 0:
-                        self.changed.wait(left)
+                self.changed.wait_for(lambda: self.woken, left)
                 self.woken = False
             self.server._alarm = math.inf
-            due = self.server._tick(time.monotonic())
+            now = time.monotonic()
+            due = self.server._tick(now)
+            left = None if due is None else due - now
             self.server._alarm = math.inf if due is None else due
+
+
+def _open_calls(server: _Core) -> list[_Call]:
+    return [call for line in server._open.lines() for call in list(line)]
 
 
 def _finish(server: _Core) -> None:
     """No more input: streams end with their result, accepted calls get their grace."""
-    open_calls = [call for line in server._open.lines() for call in list(line)]
-    for call in open_calls:
+    for call in _open_calls(server):
         if call.listener is not None:
             server._end_listen(call)
         elif call.waiting:  # nobody is left who could answer
             call.cancel()
 
 
-def _drain(server: _Core, seconds: float) -> None:
-    """Wait until no call is open, for so long at the most; then give them up."""
-    server._drained = threading.Event()
-    if server._open.lines():
-        server._drained.wait(seconds)
-    for line in server._open.lines():
-        for call in list(line):
-            call.cancel()
-
-
 def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
     """The engine without a loop: blocking reads here, def handlers on workers."""
     peer = _FdPeer(server, outlet)
-    ticker = _Ticker(server)
-    outlet.on_drain = ticker.wake
+    outlet.on_drain = _Ticker(server).wake
     lines = _Lines(server._limits.line)
     while not outlet.broken:
         data = _read(in_fd)
@@ -4442,7 +4428,11 @@ def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
         _receive_all(server, lines.feed(data), peer)
     _receive_all(server, lines.end(), peer)
     _finish(server)
-    _drain(server, server._limits.grace)
+    server._drained = threading.Event()
+    if _open_calls(server):
+        server._drained.wait(server._limits.grace)
+    for call in _open_calls(server):
+        call.cancel()
     outlet.flush(server._limits.exit_grace)
 
 
@@ -4455,19 +4445,16 @@ class _Loop:
         self.server = server
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.entering = asyncio.Lock()  # of the lifespan
         self.timer: Any = None
         self.woken = False
         self.tasks: set[Any] = set()
-        self.extra: list[
-            Callable[[float], Optional[float]]
-        ] = []  # more _tick functions
-        self.eager: Any = None
+        self.extra: list[Callable[[float], Optional[float]]] = []  # more _tick functions
+        self.make: Any = self.loop.create_task
         if sys.version_info >= (3, 12):
-            self.eager = functools.partial(
-                asyncio.Task, loop=self.loop, eager_start=True
-            )
-        server._wake = self.wake
-        server._spawn = self.spawn
+            make = functools.partial(asyncio.Task, loop=self.loop, eager_start=True)
+            self.make = make
+        server._wake, server._spawn = self.wake, self.spawn
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
         """On the loop's thread: at once if this is it, else soon."""
@@ -4478,14 +4465,9 @@ class _Loop:
             self.loop.call_soon_threadsafe(function, *arguments)
 
     def wake(self) -> None:
-        if self.woken:
-            return
-        self.woken = True
-        if threading.get_ident() == self.thread:
-            self.loop.call_soon(self._tick)
-            return
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._tick)
+        if not self.woken:
+            self.woken = True
+            self.call(self.loop.call_soon, self._tick)
 
     def _tick(self) -> None:
         self.woken = False
@@ -4507,8 +4489,7 @@ class _Loop:
         server = self.server
         if not server._begin(call):
             return server._leave(call)
-        make = self.eager or self.loop.create_task
-        task = make(_acall(call))
+        task = self.make(_acall(call))
         if task.done():
             return server._leave(call)
         call.task = task
@@ -4521,37 +4502,26 @@ class _Loop:
         self.server._leave(call)
 
     async def drain(self, seconds: float) -> None:
-        """As _drain, without blocking the loop."""
+        """Wait until no call is open, for so long at the most; then give them up."""
         import asyncio
+        from types import SimpleNamespace
 
-        server, event = self.server, asyncio.Event()
-        server._drained = _Setter(self, event)
-        if server._open.lines():
+        event = asyncio.Event()
+        # A worker thread may be the one that sets it.
+        drained = SimpleNamespace(set=functools.partial(self.call, event.set))
+        self.server._drained = drained
+        if _open_calls(self.server):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(event.wait(), seconds)
-        for line in server._open.lines():
-            for call in list(line):
-                call.cancel()
+        for call in _open_calls(self.server):
+            call.cancel()
         if self.tasks:  # cancelled handlers get a moment for their finally
             await asyncio.wait(list(self.tasks), timeout=1.0)
 
 
-class _Setter:
-    """Sets an asyncio.Event from any thread."""
-
-    def __init__(self, loop: _Loop, event: Any) -> None:
-        self.loop, self.event = loop, event
-
-    def set(self) -> None:
-        self.loop.call(self.event.set)
-
-
-async def _run_fds(server: _Core, in_fd: int, out_fd: int, stop: Any) -> None:
-    """The loop engine on two file descriptors, until EOF or `stop` is set."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    outlet = _Outlet(out_fd, server._limits.queue)
+async def _run_fds(server: _Core, in_fd: int, outlet: _Outlet, stop: Any) -> None:
+    """The loop engine on file descriptors, until EOF or `stop` is set."""
+    loop: _Loop = server._loop
     peer = _FdPeer(server, outlet)
     outlet.on_drain = server._wake
     lines = _Lines(server._limits.line)
@@ -4561,23 +4531,19 @@ async def _run_fds(server: _Core, in_fd: int, out_fd: int, stop: Any) -> None:
         if not data or outlet.broken:
             stop.set()
 
-    def readable() -> None:
-        feed(_read(in_fd))
-
+    polled = True
     try:
-        loop.add_reader(in_fd, readable)
-        polled = True
+        loop.loop.add_reader(in_fd, lambda: feed(_read(in_fd)))
     except (OSError, NotImplementedError, ValueError):
         polled = False  # a regular file, /dev/null, Windows: a thread reads
-        threading.Thread(
-            target=_pump, args=(in_fd, server._loop, feed), daemon=True
-        ).start()
+        pump = functools.partial(_pump, in_fd, loop, feed)
+        threading.Thread(target=pump, daemon=True).start()
     await stop.wait()
     if polled:
-        loop.remove_reader(in_fd)
+        loop.loop.remove_reader(in_fd)
     _receive_all(server, lines.end(), peer)
     _finish(server)
-    await server._loop.drain(server._limits.grace)
+    await loop.drain(server._limits.grace)
     outlet.flush(server._limits.exit_grace)
 
 
@@ -4600,29 +4566,70 @@ def _pump(fd: int, loop: _Loop, feed: Callable[[bytes], None]) -> None:
 class _WriterPeer(_Peer):
     """The other end of an asyncio reader and writer: socket, UART, pipe."""
 
-    __slots__ = "writer loop".split()
+    __slots__ = "writer transport loop sent mark draining".split()
 
     def __init__(self, server: _Core, writer: Any, loop: _Loop) -> None:
         super().__init__(server)
-        self.writer = writer
-        self.loop = loop
+        self.writer, self.transport, self.loop = writer, writer.transport, loop
+        self.sent = 0
+        self.draining: Any = None
+        self.mark = min(server._limits.stream_queue, server._limits.queue // 2)
+        self.transport.set_write_buffer_limits(high=self.mark)
 
     def send(self, data: bytes) -> None:
         self.loop.call(self._write, data + b"\n")
 
     def _write(self, data: bytes) -> None:
-        transport = self.writer.transport
-        if transport.is_closing():
-            return
-        if transport.get_write_buffer_size() > self.server._limits.queue:
-            transport.abort()  # it takes nothing and is owed everything
+        if self.transport.is_closing():
             return
         self.writer.write(data)
+        self.sent += len(data)
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > self.server._limits.queue:
+            self.transport.abort()  # it takes nothing and is owed everything
+        elif waiting > self.mark:
+            self.drain()
+
+    def drain(self) -> Any:
+        """The task that waits until the transport is below its mark."""
+        if self.draining is None:
+            self.draining = self.loop.loop.create_task(self._drain())
+        return self.draining
+
+    async def _drain(self) -> None:
+        """A peer that takes nothing for write_timeout is dropped."""
+        import asyncio
+
+        taken = -1
+        try:
+            while True:
+                before, taken = taken, self.sent - self.transport.get_write_buffer_size()
+                if before == taken:
+                    return self.transport.abort()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    seconds = self.server._limits.write_timeout
+                    return await asyncio.wait_for(self.writer.drain(), seconds)
+        except OSError:  # it is gone: the reader hears of it too
+            return None
+        finally:
+            self.draining = None
+            self.server._wake()
 
     def ready(self) -> bool:
-        transport = self.writer.transport
-        room = self.server._limits.stream_queue
-        return not transport.is_closing() and transport.get_write_buffer_size() < room
+        return self.draining is None and not self.transport.is_closing()
+
+    async def last_replies(self) -> None:
+        """It sends no more: what it asked for is still answered, within the grace."""
+        import asyncio
+
+        end = time.monotonic() + self.server._limits.grace
+        for call in list(self.calls.values()):
+            if call.listener is not None or call.waiting:
+                call.cancel()
+        while self.calls and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self.transport.set_write_buffer_limits(high=0)
+        await self.drain()
 
 
 async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) -> None:
@@ -4635,12 +4642,12 @@ async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) ->
             if not data:
                 break
             _receive_all(server, lines.feed(data), peer)
-            if writer.transport.get_write_buffer_size() > 65536:
-                await writer.drain()
-                server._wake()
+            # Reading goes on while the peer writes more than it reads, up to here.
+            if peer.transport.get_write_buffer_size() > server._limits.queue // 2:
+                await peer.drain()
         _receive_all(server, lines.end(), peer)
-        await _last_replies(server, peer)
-    except (ConnectionError, OSError):
+        await peer.last_replies()
+    except OSError:
         pass
     finally:
         if peer.session is not None and peer.session.listener is not None:
@@ -4648,19 +4655,6 @@ async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) ->
         for call in list(peer.calls.values()):
             call.cancel()
         writer.close()
-
-
-async def _last_replies(server: _Core, peer: _WriterPeer) -> None:
-    """The peer sends no more: what it asked for is still answered, within the grace."""
-    import asyncio
-
-    end = time.monotonic() + server._limits.grace
-    for call in list(peer.calls.values()):
-        if call.listener is not None or call.waiting:
-            call.cancel()
-    while peer.calls and time.monotonic() < end:
-        await asyncio.sleep(0.02)
-    await peer.writer.drain()
 
 
 # ---- 9 HTTP/1.1 --------------------------------------------------------------------
@@ -5320,16 +5314,19 @@ class _Exchange(_Peer):
         """The JSON-RPC reply: as the body, or as the last event of the stream."""
         if self.ended and self.stream is None:
             return
-        if self.open or self.stream is not None or not self.json:
+        as_event = self.open or self.stream is not None or not self.json
+        if as_event and not (code == FORBIDDEN and not self.open):
             self._event(body, last=True)
             return
         headers = _JSON
+        if code == FORBIDDEN:
+            headers += self.endpoint.auth.challenge("insufficient_scope", self.denied)
         if type(self.session) is _HttpSession and self.request:
             headers += b"Mcp-Session-Id: %b\r\n" % self.session.id.encode("ascii")
         self.respond(self._status(code), headers, body)
 
     def _status(self, code: int) -> int:
-        if self.era == "legacy":
+        if self.era == "legacy" and code != FORBIDDEN:
             return 400 if code in (PARSE_ERROR, INVALID_REQUEST) else 200
         return _STATUS.get(code, 200)
 
@@ -5535,6 +5532,8 @@ class _Connection:
             self.continued = False
             self.keep = head.keep_alive and not self.endpoint.closing
             exchange = _Exchange(self, head)
+            if self.endpoint.auth and not await self.endpoint.admit(exchange):
+                continue
             self.endpoint.handle(exchange, body)
             if not exchange.ended:
                 await self._wait(exchange)
@@ -5601,8 +5600,8 @@ def _protocol_class() -> Any:
         def eof_received(self) -> bool:
             super().eof_received()
             if self.connection is not None:
-                self.connection.lost(final=False)
-            return True
+                self.connection.lost(final=self.endpoint.tls is not None)
+            return self.endpoint.tls is None  # TLS has no half-close
 
         def connection_lost(self, exc: Any) -> None:
             super().connection_lost(exc)
@@ -5613,6 +5612,180 @@ def _protocol_class() -> Any:
     return Protocol
 
 
+_WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+class _Denied(_HttpError):
+    """401 or 403 with what a client needs to do better (RFC 6750, RFC 9728)."""
+
+    def __init__(self, status: int, message: str, challenge: bytes) -> None:
+        super().__init__(status, message)
+        self.challenge = challenge
+
+
+class _Auth:
+    """Who may come in: bearer tokens of our own, or a verifier of access tokens (AUR)."""
+
+    def __init__(self, options: dict[str, Any], path: str) -> None:
+        self.file = options["token_file"]
+        self.stamp: Any = None
+        given = options["token"]
+        if given is None and not self.file:
+            given = os.environ.get("TINYMCP_TOKEN")
+        self.tokens = _token_table(given)
+        self.verifier = options["auth"]
+        self.includes = options["scope_includes"]
+        self.servers = list(options["auth_servers"])
+        self.resource: str = options["resource"] or ""
+        self.supported = list(options["scopes_supported"])
+        self.documents: tuple[str, ...] = ()
+        if self.servers:
+            if not self.resource or not self.verifier:
+                raise ValueError("auth_servers= needs auth= and resource=, our own URI")
+            self.documents = (_WELL_KNOWN, _WELL_KNOWN + path)
+        self.reread()
+
+    def __bool__(self) -> bool:
+        return bool(self.tokens or self.file or self.verifier)
+
+    def reread(self) -> None:
+        """The token file, again when it changes: NAME TOKEN [SCOPE ...] a line."""
+        if not self.file:
+            return
+        state = os.stat(self.file)
+        stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
+        if stamp == self.stamp:
+            return
+        found = {}
+        with open(self.file, encoding="utf-8") as file:
+            for line in file:
+                name, *rest = line.partition("#")[0].split() or [""]
+                if name:
+                    token, *scopes = rest or [name]
+                    found[token] = Principal(name if rest else "token", scopes or None)
+        self.tokens = _token_table(found)
+        self.stamp = stamp
+
+    def document(self) -> bytes:
+        """Protected resource metadata (AUR-02, AUR-03)."""
+        found: dict[str, Any] = {"resource": self.resource}
+        found["authorization_servers"] = self.servers
+        if self.supported:
+            found["scopes_supported"] = self.supported
+        return _encode({**found, "bearer_methods_supported": ["header"]})
+
+    def challenge(self, error: str = "", scopes: Any = ()) -> bytes:
+        parts = [f'error="{error}"'] if error else []
+        if self.servers:
+            scheme, _, rest = self.resource.partition("://")
+            host, slash, path = rest.partition("/")
+            url = f"{scheme}://{host}{_WELL_KNOWN}{slash}{path}"
+            parts.append(f'resource_metadata="{url}"')
+        if scopes:
+            parts.append(f'scope="{" ".join(scopes)}"')
+        line = "WWW-Authenticate: Bearer " + ", ".join(parts)
+        return line.rstrip().encode("latin-1", "replace") + b"\r\n"
+
+    def deny(self, message: str, error: str = "") -> _Denied:
+        return _Denied(401, message, self.challenge(error, self.supported))
+
+    async def admit(self, head: _Head) -> Any:
+        """The principal of a request, or _Denied."""
+        if "access_token=" in head.query:
+            raise _HttpError(400, "A token belongs in the Authorization header")
+        given = head.headers.get("authorization")
+        if given is None:
+            raise self.deny("A bearer token is needed")
+        scheme, _, token = given.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" and token:
+            raise self.deny("Authorization must be Bearer")
+        if not token or " " in token or "authorization" in head.repeated:
+            raise _HttpError(400, "Malformed Authorization")
+        self.reread()
+        principal = self.known(token)
+        if principal is None and self.verifier is not None:
+            principal = self.verifier(token)
+            if hasattr(principal, "__await__"):
+                principal = await principal
+            if principal is not None and self.resource:
+                wanted = principal.audience or ()
+                wanted = [wanted] if isinstance(wanted, str) else wanted
+                if self.resource not in wanted:  # RFC 8707: meant for somebody else
+                    principal = None
+        if principal is None or (principal.expires or math.inf) <= time.time():
+            raise self.deny("The token is not valid", "invalid_token")
+        return self.expanded(principal)
+
+    def known(self, token: str) -> Any:
+        """Digests are compared, all of them, in constant time (AUR-11)."""
+        import hashlib
+        import hmac
+
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        found = None
+        for kept, principal in self.tokens:
+            if hmac.compare_digest(kept, digest):
+                found = principal
+        return found
+
+    def expanded(self, principal: Any) -> Any:
+        """Scopes that include others (AUR-09)."""
+        if principal.scopes is None or not self.includes:
+            return principal
+        scopes, todo = set(principal.scopes), list(principal.scopes)
+        while todo:
+            fresh = set(self.includes.get(todo.pop(), ())) - scopes
+            scopes |= fresh
+            todo += fresh
+        twin = Principal(principal.subject, scopes, principal.audience)
+        twin.expires, twin.claims = principal.expires, principal.claims
+        return twin
+
+
+def _token_table(given: Any) -> list[tuple[bytes, Principal]]:
+    """(digest, principal) of each token: a text, a list, or a dict to principals."""
+    import hashlib
+
+    if isinstance(given, str):
+        given = {given: Principal("token", None)}
+    elif isinstance(given, (list, tuple)):
+        given = {token: Principal(f"token{n}", None) for n, token in enumerate(given)}
+    found = []
+    for token, who in (given or {}).items():
+        if len(token) < 16 or not token.isascii() or any(c.isspace() for c in token):
+            raise ValueError("a token has 16 ASCII characters or more, without spaces")
+        who = who if isinstance(who, Principal) else Principal(str(who), None)
+        found.append((hashlib.sha256(token.encode("ascii")).digest(), who))
+    return found
+
+
+def _tls(options: dict[str, Any]) -> Any:
+    """An SSL context; ssl is imported only here."""
+    if not options["cert"]:
+        if options["key"] or options["client_ca"]:
+            raise ValueError("--key and --client-ca go with --cert")
+        return None
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(options["cert"], options["key"])
+    if options["client_ca"]:
+        context.load_verify_locations(options["client_ca"])
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _certificate_principal(writer: Any) -> Any:
+    """The client certificate's common name as the principal, if there is one."""
+    certificate = writer.get_extra_info("peercert")
+    if not certificate:
+        return None
+    names = {key: value for part in certificate["subject"] for key, value in part}
+    return Principal("cert:" + names.get("commonName", ""), None)
+
+
 class _Endpoint:
     """The MCP endpoint of a server: gates, eras, sessions, streams, time-outs."""
 
@@ -5621,6 +5794,7 @@ class _Endpoint:
         self.loop = loop
         path = "/" + options["path"].strip("/")
         self.paths = (path, path.rstrip("/") + "/")
+        self.auth = _Auth(options, path)
         self.origins = frozenset(options["allow_origins"])
         hosts = [name.rpartition("]:")[0] or name for name in options["allow_hosts"]]
         found = [_host_name(name) for name in hosts]
@@ -5631,9 +5805,11 @@ class _Endpoint:
         self.sessions_on: bool = not options["stateless_http"]
         self.sessions: dict[str, _HttpSession] = {}
         self.connections: dict[_Connection, None] = {}
+        self.tls = _tls(options)
         self.deadlines = _Deadlines()
         self.kept_bytes = 0
         self.closing = False
+        self.open_paths = ("/healthz", *self.auth.documents)
         loop.extra.append(self.tick)
 
     # Time
@@ -5660,6 +5836,7 @@ class _Endpoint:
     def connected(self, protocol: Any, writer: Any) -> None:
         transport = writer.transport
         connection = _Connection(self, protocol.reader, writer)
+        connection.principal = _certificate_principal(writer)
         if len(self.connections) >= self.server._limits.connections or self.closing:
             retry = b"Retry-After: 5\r\n"
             transport.write(_response_bytes(503, retry, b"", False))
@@ -5710,11 +5887,29 @@ class _Endpoint:
 
     # Requests
 
+    async def admit(self, exchange: _Exchange) -> bool:
+        """True for a request that may be handled; every one is checked (AUR-10)."""
+        head = exchange.head
+        if head.method == "OPTIONS" or head.path in self.open_paths:
+            return True
+        try:
+            exchange.cors = self.gate(head)
+            exchange.principal = await self.auth.admit(head) or exchange.principal
+            return True
+        except _Denied as error:
+            exchange.refuse(error, error.challenge)
+        except _HttpError as error:
+            exchange.refuse(error)
+        return False
+
     def handle(self, exchange: _Exchange, body: Any) -> Any:
         head = exchange.head
         try:
-            if head.path == "/healthz" and head.method in ("GET", "HEAD"):
-                return exchange.respond(200, _JSON, b'{"status":"ok"}')
+            if head.path in self.open_paths and head.method in ("GET", "HEAD"):
+                body = b'{"status":"ok"}'
+                if head.path != "/healthz":
+                    body = self.auth.document()
+                return exchange.respond(200, _JSON, body)
             exchange.cors = self.gate(head)
             if head.method == "POST":
                 return self.post(exchange, body)
@@ -5859,7 +6054,7 @@ class _Endpoint:
 
     def session(self, session_id: str, principal: Any) -> _HttpSession:
         session = self.sessions.get(session_id)
-        if session is None or session.principal != principal:
+        if session is None or session.principal != _subject(principal):
             raise _HttpError(404, "No such session: send initialize again")
         if session.line is not None:
             session.line.pop(session, None)
@@ -5874,7 +6069,7 @@ class _Endpoint:
             if oldest is None:
                 raise _HttpError(503, "Too many sessions in use")
             self.end_session(oldest)
-        found = _HttpSession(self, session, principal)
+        found = _HttpSession(self, session, _subject(principal))
         self.sessions[found.id] = found
         found.line = self.start(found, self.server._limits.session_idle)
         return found
@@ -5990,6 +6185,10 @@ class _Endpoint:
         self.loop.extra.remove(self.tick)
 
 
+def _subject(principal: Any) -> Optional[str]:
+    return None if principal is None else principal.subject
+
+
 def _is_loopback(host: str) -> bool:
     return host in _LOOPBACK or host.startswith("127.")
 
@@ -6036,7 +6235,19 @@ _HTTP = {
     "insecure": False,
     "json_response": False,
     "stateless_http": False,
+    "token": None,
+    "token_file": None,
+    "auth": None,
+    "auth_servers": (),
+    "resource": None,
+    "scopes_supported": (),
+    "scope_includes": {},
+    "cert": None,
+    "key": None,
+    "client_ca": None,
+    "reuse_port": False,
 }
+_GUARDS = ("insecure", "token", "token_file", "auth", "client_ca")
 
 
 class Server(_Core):
@@ -6226,7 +6437,7 @@ class Server(_Core):
         bind: Any = None,
         **how: Any,
     ) -> Any:
-        unknown = how.keys() - {"inline", "lock", "timeout", "properties", "check"}
+        unknown = how.keys() - {"inline", "lock", "timeout", "scopes", "properties", "check"}
         name = (
             fields.get("uri") or fields.get("uriTemplate") or fields.get("name", kind)
         )
@@ -6544,8 +6755,14 @@ class Server(_Core):
         factory = functools.partial(_protocol_class(), endpoint)
         servers = []
         try:
-            for listener in _listen(options["host"], options["port"]):
-                servers.append(await loop.loop.create_server(factory, sock=listener))
+            for listener in _listen(
+                options["host"], options["port"], options["reuse_port"]
+            ):
+                servers.append(
+                    await loop.loop.create_server(
+                        factory, sock=listener, ssl=endpoint.tls
+                    )
+                )
             if ready:
                 ready([s.sockets[0].getsockname()[:2] for s in servers])
             await stop.wait()
@@ -6680,14 +6897,16 @@ def _http_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_bind(options: dict[str, Any]) -> None:
     """Anything but loopback needs protection or an explicit word (SEC-04, SEC-05)."""
-    if not _is_loopback(options["host"]) and not options["insecure"]:
+    guarded = any(options[name] for name in _GUARDS) or "TINYMCP_TOKEN" in os.environ
+    if not _is_loopback(options["host"]) and not guarded:
         raise ValueError(
             f"binding {options['host']} lets everybody on the network call these tools; "
-            "say --insecure (insecure=True) if that is meant, or stay on 127.0.0.1"
+            "give --token-file FILE (token=), say --insecure (insecure=True) if that "
+            "is meant, or stay on 127.0.0.1"
         )
 
 
-def _listen(host: str, port: int) -> list[Any]:
+def _listen(host: str, port: int, share: bool = False) -> list[Any]:
     """Listening sockets; localhost is every loopback family that there is (C20)."""
     import socket
 
@@ -6698,6 +6917,8 @@ def _listen(host: str, port: int) -> list[Any]:
             family = socket.AF_INET6 if ":" in name else socket.AF_INET
             listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if share:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 only = 0 if name == "::" else 1
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)

@@ -1,0 +1,404 @@
+"""Section 10: who may come in. Tokens, verifiers, scopes, metadata, TLS (AUR rows)."""
+
+import asyncio
+import os
+import pathlib
+import ssl
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+from unittest import mock
+
+import tinymcp
+from tests.test_endpoint import (
+    PATIENCE,
+    Client,
+    Live,
+    initialize,
+    legacy,
+    modern,
+    request,
+    soon,
+)
+from tinymcp import Context, Principal, Server
+
+rt = sys.modules[tinymcp.Server.__module__]
+
+TOKEN, OTHER = "correct-horse-battery", "another-horse-battery"
+URI = "https://mcp.example/mcp"
+AS = "https://as.example"
+
+
+def server():
+    found = Server("guarded", "1", log=lambda level, text: None)
+    found.proceed = threading.Event()
+
+    @found.tool(inline=True)
+    def who(ctx: Context) -> str:
+        """Tell the caller who it is."""
+        return ctx.principal.subject if ctx.principal else "nobody"
+
+    @found.tool(scopes=("write",), inline=True)
+    def write(ctx: Context) -> bool:
+        """Ask, then write."""
+        return ctx.confirm("Write?")
+
+    @found.resource("x://open", inline=True)
+    def open_one() -> str:
+        return "open"
+
+    @found.resource("x://secret", scopes=("read",), inline=True)
+    def secret() -> str:
+        return "secret"
+
+    @found.resource("x://secret/{n}", scopes=("read",), inline=True)
+    def secrets(n: str) -> str:
+        return n
+
+    @found.prompt(scopes=("read",), inline=True)
+    def ask() -> str:
+        return "ask"
+
+    return found
+
+
+def bearer(data, token):
+    field = b"Authorization: Bearer " + token.encode() + b"\r\nHost:"
+    return data.replace(b"Host:", field, 1)
+
+
+def call(name, **more):
+    return modern("tools/call", {"name": name}, elicitation={}, **more)
+
+
+class Tokens(unittest.TestCase):
+    def live(self, **options):
+        return Live(server(), **options)
+
+    def test_every_request_needs_the_token_AUR_05_AUR_10_AUR_11(self):
+        with self.live(token=TOKEN) as live:
+            self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
+            for data in (
+                call("who"),
+                bearer(call("who"), OTHER),
+                initialize(),
+                request("GET"),
+                request("DELETE"),
+                modern("subscriptions/listen", {"notifications": {}}),
+            ):
+                reply = live.ask(data)
+                self.assertEqual(reply.status, 401)
+                self.assertTrue(reply.headers["www-authenticate"].startswith("Bearer"))
+            self.assertEqual(live.state()[0], 0)
+
+    def test_health_and_preflight_need_none(self):
+        with self.live(token=TOKEN, allow_origins=("http://a.example",)) as live:
+            self.assertEqual(live.ask(request("GET", target="/healthz")).status, 200)
+            fields = [("Origin", "http://a.example")]
+            fields.append(("Access-Control-Request-Method", "POST"))
+            self.assertEqual(live.ask(request("OPTIONS", headers=fields)).status, 204)
+
+    def test_a_foreign_host_is_refused_before_the_token_is_looked_at(self):
+        with self.live(token=TOKEN) as live:
+            data = bearer(call("who"), OTHER).replace(b": localhost", b": evil.example")
+            self.assertEqual(live.ask(data).status, 421)
+
+    def test_malformed_authorization_AUR_07_AUR_12(self):
+        with self.live(token=TOKEN) as live:
+            for field, status in (
+                ("Bearer", 400),
+                ("Foo", 400),
+                ("Bearer a b", 400),
+                ("Basic abcd", 401),
+                (f"bearer {TOKEN}", 200),
+                (f"BEARER  {TOKEN} ", 200),
+            ):
+                data = call("who", headers={"Authorization": field})
+                self.assertEqual(live.ask(data).status, status, field)
+            twice = bearer(bearer(call("who"), TOKEN), TOKEN)
+            self.assertEqual(live.ask(twice).status, 400)
+            query = bearer(call("who"), TOKEN).replace(
+                b"/mcp ", b"/mcp?access_token=" + TOKEN.encode() + b" "
+            )
+            self.assertEqual(live.ask(query).status, 400)
+
+    def test_forms_of_token(self):
+        for given in (
+            TOKEN,
+            [OTHER, TOKEN],
+            {TOKEN: "me"},
+            {TOKEN: Principal("me", ("read",))},
+        ):
+            with self.live(token=given) as live:
+                self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
+        for bad in ("short", "has a space in the token", "ünïcode-token-xxxxx"):
+            with self.assertRaisesRegex(ValueError, "16 ASCII"):
+                rt._token_table(bad)
+
+    def test_the_environment_gives_a_token(self):
+        with mock.patch.dict(os.environ, TINYMCP_TOKEN=TOKEN), self.live() as live:
+            self.assertEqual(live.ask(call("who")).status, 401)
+            self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
+
+    def test_the_token_file_is_read_again_when_it_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tokens")
+            path.write_text(f"# people\nanna {TOKEN} read write\n\n{OTHER}\n")
+            with self.live(token_file=str(path)) as live:
+                reply = live.ask(bearer(call("who"), TOKEN)).json
+                self.assertEqual(reply["result"]["structuredContent"], "anna")
+                reply = live.ask(bearer(call("who"), OTHER)).json
+                self.assertEqual(reply["result"]["structuredContent"], "token")
+                path.write_text(f"bert {OTHER}\n")
+                self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 401)
+                reply = live.ask(bearer(call("who"), OTHER)).json
+                self.assertEqual(reply["result"]["structuredContent"], "bert")
+
+    def test_a_guarded_server_may_bind_the_network_SEC_05(self):
+        options = {**rt._HTTP, "host": "0.0.0.0"}
+        with mock.patch.dict(os.environ):
+            os.environ.pop("TINYMCP_TOKEN", None)
+            with self.assertRaisesRegex(ValueError, "--token-file"):
+                rt._check_bind(options)
+        rt._check_bind({**options, "token": TOKEN})
+        rt._check_bind({**options, "insecure": True})
+
+
+class Scopes(unittest.TestCase):
+    TOKENS = {
+        TOKEN: Principal("all", None),
+        OTHER: Principal("reader", ("read",)),
+        "token-without-any-scope": Principal("none", ()),
+    }
+
+    def live(self, **options):
+        return Live(server(), token=self.TOKENS, **options)
+
+    def names(self, live, method, key, token):
+        result = live.ask(bearer(modern(method), token)).json["result"]
+        return [item.get("name") for item in result[key]]
+
+    def test_what_one_may_not_use_is_not_listed_TOL_14(self):
+        with self.live() as live:
+            for _ in range(2):  # the second time from what is kept
+                for token, tools, resources, prompts in (
+                    (TOKEN, ["who", "write"], ["open_one", "secret"], ["ask"]),
+                    (OTHER, ["who"], ["open_one", "secret"], ["ask"]),
+                    ("token-without-any-scope", ["who"], ["open_one"], []),
+                ):
+                    self.assertEqual(
+                        self.names(live, "tools/list", "tools", token), tools
+                    )
+                    found = self.names(live, "resources/list", "resources", token)
+                    self.assertEqual(found, resources)
+                    found = self.names(live, "prompts/list", "prompts", token)
+                    self.assertEqual(found, prompts)
+
+    def test_a_call_without_the_scope_is_403_AUR_06(self):
+        with self.live() as live:
+            for data, scope in (
+                (call("write"), "write"),
+                (modern("resources/read", {"uri": "x://secret"}), "read"),
+                (modern("resources/read", {"uri": "x://secret/1"}), "read"),
+                (modern("prompts/get", {"name": "ask"}), "read"),
+                (call("write", headers={"Accept": "text/event-stream"}), "write"),
+            ):
+                reply = live.ask(bearer(data, "token-without-any-scope"))
+                self.assertEqual(reply.status, 403)
+                challenge = reply.headers["www-authenticate"]
+                self.assertIn('error="insufficient_scope"', challenge)
+                self.assertIn(f'scope="{scope}"', challenge)
+                self.assertNotIn("offline_access", challenge)
+                self.assertEqual(reply.json["id"], 1)
+            self.assertEqual(live.ask(bearer(call("write"), TOKEN)).status, 200)
+
+    def test_watching_is_checked_before_the_acknowledgement_SUB_06(self):
+        with self.live() as live:
+            wanted = {"notifications": {"resourceSubscriptions": ["x://secret"]}}
+            data = modern("subscriptions/listen", wanted)
+            self.assertEqual(
+                live.ask(bearer(data, "token-without-any-scope")).status, 403
+            )
+            reply = live.ask(bearer(initialize(), "token-without-any-scope"))
+            session = reply.headers["mcp-session-id"]
+            data = legacy(session, "resources/subscribe", {"uri": "x://secret"})
+            self.assertEqual(
+                live.ask(bearer(data, "token-without-any-scope")).status, 403
+            )
+            with live.client() as client:
+                client.send(bearer(modern("subscriptions/listen", wanted), OTHER))
+                self.assertEqual(client.head().status, 200)
+
+    def test_a_scope_may_include_others_AUR_09(self):
+        tokens = {TOKEN: Principal("boss", ("admin",))}
+        includes = {"admin": ("write",), "write": ("read", "admin")}
+        with Live(server(), token=tokens, scope_includes=includes) as live:
+            self.assertEqual(live.ask(bearer(call("write"), TOKEN)).status, 200)
+            data = modern("resources/read", {"uri": "x://secret"})
+            self.assertEqual(live.ask(bearer(data, TOKEN)).status, 200)
+
+    def test_sessions_belong_to_who_opened_them_VER_10(self):
+        with self.live() as live:
+            reply = live.ask(bearer(initialize(), TOKEN))
+            session = reply.headers["mcp-session-id"]
+            self.assertEqual(
+                live.ask(bearer(legacy(session, "ping"), TOKEN)).status, 200
+            )
+            self.assertEqual(
+                live.ask(bearer(legacy(session, "ping"), OTHER)).status, 404
+            )
+
+    def test_request_state_belongs_to_who_got_it_MRT_06(self):
+        tokens = {TOKEN: Principal("a", None), OTHER: Principal("b", None)}
+        with Live(server(), token=tokens) as live:
+            result = live.ask(bearer(call("write"), TOKEN)).json["result"]
+            answer = {"action": "accept", "content": {"confirm": True}}
+            params = {
+                "name": "write",
+                "requestState": result["requestState"],
+                "inputResponses": dict.fromkeys(result["inputRequests"], answer),
+            }
+            data = modern("tools/call", params, elicitation={})
+            self.assertEqual(
+                live.ask(bearer(data, OTHER)).json["error"]["code"], -32602
+            )
+            reply = live.ask(bearer(data, TOKEN)).json
+            self.assertIs(reply["result"]["structuredContent"], True)
+
+
+class Verifiers(unittest.TestCase):
+    def options(self, verify, **more):
+        found = {"auth": verify, "auth_servers": [AS], "resource": URI}
+        return {**found, "scopes_supported": ["read"], **more}
+
+    def test_challenge_and_metadata_AUR_01_AUR_02_AUR_03(self):
+        with Live(server(), **self.options(lambda token: None)) as live:
+            reply = live.ask(call("who"))
+            self.assertEqual(reply.status, 401)
+            self.assertEqual(
+                reply.headers["www-authenticate"],
+                'Bearer resource_metadata="https://mcp.example/.well-known/'
+                'oauth-protected-resource/mcp", scope="read"',
+            )
+            for path in ("", "/mcp"):
+                target = "/.well-known/oauth-protected-resource" + path
+                reply = live.ask(request("GET", target=target))
+                self.assertEqual(
+                    reply.json,
+                    {
+                        "resource": URI,
+                        "authorization_servers": [AS],
+                        "scopes_supported": ["read"],
+                        "bearer_methods_supported": ["header"],
+                    },
+                )
+            reply = live.ask(bearer(call("who"), "unknown"))
+            self.assertEqual(reply.status, 401)
+            self.assertIn('error="invalid_token"', reply.headers["www-authenticate"])
+
+    def test_audience_and_expiry_AUR_04_AUR_05(self):
+        soon, past = time.time() + 60, time.time() - 1
+        principals = {
+            "good": Principal("g", ("read",), URI, soon),
+            "listed": Principal("g", ("read",), ["x", URI], soon),
+            "late": Principal("g", ("read",), URI, past),
+            "foreign": Principal("g", ("read",), "https://other.example", soon),
+            "bare": Principal("g", ("read",), None, soon),
+        }
+        with Live(server(), **self.options(principals.get)) as live:
+            for token, status in {
+                "good": 200,
+                "listed": 200,
+                "late": 401,
+                "foreign": 401,
+                "bare": 401,
+            }.items():
+                self.assertEqual(
+                    live.ask(bearer(call("who"), token)).status, status, token
+                )
+
+    def test_an_async_verifier(self):
+        async def verify(token):
+            await asyncio.sleep(0)
+            return Principal(token, None, URI) if token == TOKEN else None
+
+        with Live(server(), **self.options(verify)) as live:
+            self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
+            self.assertEqual(live.ask(bearer(call("who"), OTHER)).status, 401)
+
+    def test_authorization_servers_need_a_verifier_and_a_resource(self):
+        for options in (
+            {"auth_servers": [AS]},
+            {"auth_servers": [AS], "resource": URI},
+            {"auth_servers": [AS], "auth": lambda token: None},
+        ):
+            with self.assertRaisesRegex(ValueError, "resource="):
+                rt._Auth({**rt._HTTP, **options}, "/mcp")
+
+
+TLS = pathlib.Path(__file__).resolve().parent / "tls"
+CA, SERVER_PEM, CLIENT_PEM = (
+    str(TLS / name) for name in ("ca.pem", "server.pem", "client.pem")
+)
+
+
+class Encrypted(unittest.TestCase):
+    def context(self, certificate=None):
+        context = ssl.create_default_context(cafile=CA)
+        context.check_hostname = False
+        if certificate:
+            context.load_cert_chain(certificate)
+        return context
+
+    def connect(self, live, context):
+        client = Client(live.port)
+        client.file.close()
+        client.socket = context.wrap_socket(client.socket)
+        client.file = client.socket.makefile("rb")
+        return client
+
+    def test_calls_streams_and_disconnects_over_tls(self):
+        with Live(cert=SERVER_PEM) as live:
+            with self.connect(live, self.context()) as client:
+                for _ in range(2):
+                    data = {"name": "echo", "arguments": {"text": "x" * 100_000}}
+                    client.send(modern("tools/call", data))
+                    self.assertEqual(client.reply().status, 200)
+                client.send(modern("tools/call", {"name": "nap"}))
+                live.server.entered.wait(PATIENCE)
+            soon(lambda: live.server.ended == ["cancelled"], "the disconnect is seen")
+
+    def test_tls_1_1_and_plain_text_are_refused(self):
+        with Live(cert=SERVER_PEM) as live:
+            old = self.context()
+            old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # saying so is deprecated
+                old.maximum_version = ssl.TLSVersion.TLSv1_1
+            with self.assertRaises((ssl.SSLError, OSError)):
+                self.connect(live, old)
+            with live.client() as client:
+                client.send(modern("tools/list"))
+                self.assertTrue(client.closed())
+
+    def test_a_client_certificate_is_the_principal(self):
+        with Live(server(), cert=SERVER_PEM, client_ca=CA) as live:
+            with self.connect(live, self.context(CLIENT_PEM)) as client:
+                client.send(call("who"))
+                name = client.reply().json["result"]["structuredContent"]
+                self.assertRegex(name, "^cert:.")
+            with self.assertRaises((ssl.SSLError, OSError, EOFError)):
+                with self.connect(live, self.context()) as client:
+                    client.send(call("who"))
+                    client.reply()
+
+    def test_options_that_go_together(self):
+        with self.assertRaisesRegex(ValueError, "--cert"):
+            rt._tls({**rt._HTTP, "key": "x"})
+
+
+if __name__ == "__main__":
+    unittest.main()
