@@ -1,6 +1,7 @@
 """Section 10: who may come in. Tokens, verifiers, scopes, metadata, TLS (AUR rows)."""
 
 import asyncio
+import json
 import os
 import pathlib
 import ssl
@@ -32,14 +33,19 @@ URI = "https://mcp.example/mcp"
 AS = "https://as.example"
 
 
-def server():
-    found = Server("guarded", "1", log=lambda level, text: None)
+def server(**options):
+    found = Server("guarded", "1", log=lambda level, text: None, **options)
     found.proceed = threading.Event()
 
     @found.tool(inline=True)
     def who(ctx: Context) -> str:
         """Tell the caller who it is."""
         return ctx.principal.subject if ctx.principal else "nobody"
+
+    @found.tool
+    def slow() -> str:
+        """Work."""
+        return "done"
 
     @found.tool(scopes=("write",), inline=True)
     def write(ctx: Context) -> bool:
@@ -185,9 +191,9 @@ class Scopes(unittest.TestCase):
         with self.live() as live:
             for _ in range(2):  # the second time from what is kept
                 for token, tools, resources, prompts in (
-                    (TOKEN, ["who", "write"], ["open_one", "secret"], ["ask"]),
-                    (OTHER, ["who"], ["open_one", "secret"], ["ask"]),
-                    ("token-without-any-scope", ["who"], ["open_one"], []),
+                    (TOKEN, ["who", "slow", "write"], ["open_one", "secret"], ["ask"]),
+                    (OTHER, ["who", "slow"], ["open_one", "secret"], ["ask"]),
+                    ("token-without-any-scope", ["who", "slow"], ["open_one"], []),
                 ):
                     self.assertEqual(
                         self.names(live, "tools/list", "tools", token), tools
@@ -398,6 +404,57 @@ class Encrypted(unittest.TestCase):
     def test_options_that_go_together(self):
         with self.assertRaisesRegex(ValueError, "--cert"):
             rt._tls({**rt._HTTP, "key": "x"})
+
+
+class Audit(unittest.TestCase):
+    def lines(self, **options):
+        found = []
+        audited = server(**options)
+        audited._write_audit = found.append
+        return audited, found
+
+    def test_one_line_for_each_call(self):
+        audited, found = self.lines(audit=True)
+        with Live(audited, token={TOKEN: Principal("anna", ())}) as live:
+            meta = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+            live.ask(bearer(call("who", meta=meta), TOKEN))
+            live.ask(bearer(call("write"), TOKEN))
+            live.ask(bearer(call("nope"), TOKEN))
+            live.ask(
+                bearer(
+                    modern("tools/call", {"name": "who", "arguments": {"x": 1}}), TOKEN
+                )
+            )
+            live.ask(bearer(modern("tools/list"), TOKEN))
+            live.ask(bearer(call("slow"), TOKEN))
+        rows = [json.loads(line) for line in found]
+        self.assertEqual(
+            [(row["name"], row["outcome"]) for row in rows],
+            [
+                ("who", "ok"),
+                ("write", "refused 403"),
+                ("nope", "refused -32602"),
+                ("who", "error"),
+                ("slow", "ok"),
+            ],
+        )
+        self.assertEqual(rows[0]["trace"], "a" * 32)
+        self.assertEqual({row["principal"] for row in rows}, {"anna"})
+        self.assertTrue(all(row["ms"] >= 0 and "arguments" not in row for row in rows))
+        self.assertTrue(all(line.endswith(b"\n") for line in found))
+
+    def test_arguments_only_if_asked_for(self):
+        audited, found = self.lines(audit_arguments=True)
+        with Live(audited) as live:
+            live.ask(call("who"))
+            live.ask(modern("tools/call", {"name": "who", "arguments": {"x": 1}}))
+        self.assertEqual(json.loads(found[1])["arguments"], {"x": 1})
+
+    def test_off_by_default(self):
+        audited, found = self.lines()
+        with Live(audited) as live:
+            live.ask(call("who"))
+        self.assertEqual(found, [])
 
 
 if __name__ == "__main__":

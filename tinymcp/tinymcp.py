@@ -50,7 +50,7 @@ import time
 
 TYPE_CHECKING = False  # typing would cost a small board more than all of this file
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
     from typing import Any, Optional
 
 __version__ = "0.1.0"
@@ -2357,7 +2357,7 @@ class _Call:
     __slots__ = (
         "server peer id method params meta revision capabilities client_info level "
         "handler arguments size line cancelled event task progress position rounds "
-        "answers waiting responses state listener name done"
+        "answers waiting responses state listener name done began failed"
     ).split()
 
     revision: str
@@ -2378,6 +2378,8 @@ class _Call:
         self.arguments: dict[str, Any] = {}
         self.line: Any = None  # the deadline line that holds it while it is open
         self.done = False  # replied, or will never be
+        self.began = 0.0  # for the audit
+        self.failed = False
         self.cancelled = False
         self.event: Any = None
         self.task: Any = None
@@ -2412,12 +2414,14 @@ class _Call:
         """The only way to the reply of a call that was launched; works once."""
         if reply is not None and self.claim():
             self.peer.reply(*reply)
+            self.server._record(self, "error" if self.failed or reply[1] else "ok")
             self.server._ended_one()
 
     def cancel(self) -> None:
         """No reply, the handler is told, its worker and lane stay busy until it ends."""
         if self.claim():
             self.stop()
+            self.server._record(self, "cancelled")
             self.peer.dropped()
             self.server._ended_one()
 
@@ -2975,7 +2979,7 @@ class Context:
         self._call.server._changed("prompt")
         return _Ready(None)
 
-    send_resource_updated = notify_updated
+    notify_resource_updated = send_resource_updated = notify_updated
     send_tool_list_changed = notify_tools_changed
     send_resource_list_changed = notify_resources_changed
     send_prompt_list_changed = notify_prompts_changed
@@ -3218,6 +3222,8 @@ class _Core:
         self._heard = time.monotonic()
         self._wake: Callable[[], Any] = lambda: None  # the engine's: call _tick soon
         self._alarm = math.inf  # when the engine will call _tick by itself
+        self._audit: Optional[bool] = None  # True: with argument values
+        self._write_audit: Callable[[bytes], Any] = lambda line: None
         self._spawn: Any = None  # the engine's: run an async call on its loop
         self._drained: Any = None  # an Event that someone waits on at the end
         self._tails: dict[str, bytes] = {}
@@ -3241,7 +3247,8 @@ class _Core:
         try:
             kind = _classify(message)
             if kind == "request":
-                return self._request(_Call(self, peer, message, size))
+                call = _Call(self, peer, message, size)
+                return self._request(call) if self._audit is None else self._audited(call)
             if kind == "notification":
                 self._notified(message["method"], message.get("params") or {}, peer)
             else:
@@ -3252,6 +3259,34 @@ class _Core:
                 error.id = known
             return self._error(error)
         return None
+
+    def _audited(self, call: _Call) -> Any:
+        """As _request, and one line in the audit for a reply that comes at once."""
+        call.began = time.monotonic()
+        try:
+            found = self._request(call)
+        except MCPError as error:
+            self._record(call, f"refused {error.code}")
+            raise
+        if type(found) is tuple:
+            self._record(call, "error" if call.failed or found[1] else "ok")
+        return found
+
+    def _record(self, call: _Call, outcome: str) -> None:
+        """Who called what, and how it ended; argument values only if asked for."""
+        if call.method not in _NAMED or self._audit is None:
+            return
+        line: dict[str, Any] = {"time": round(time.time(), 3)}
+        line["principal"] = getattr(call.peer.principal, "subject", None)
+        name = _shorten(call.params.get(_NAMED[call.method]))
+        line.update(method=call.method, name=name, outcome=outcome)
+        line["ms"] = round((time.monotonic() - call.began) * 1000, 3)
+        trace = str(call.meta.get("traceparent", "")).split("-")
+        if len(trace) == 4:
+            line["trace"] = trace[1]
+        if self._audit:
+            line["arguments"] = call.params.get("arguments")
+        self._write_audit(_encode(line) + b"\n")
 
     def _error(self, error: MCPError) -> _Reply:
         return (
@@ -3960,6 +3995,7 @@ class _Core:
         self._log("error", f"{call.method} {call.name}: " + "".join(lines)[-4000:])
 
     def _tool_error(self, call: _Call, text: str) -> _Reply:
+        call.failed = True
         block = b'{"content":[{"type":"text","text":' + _encode(text)
         return self._result(call, block + b'}],"isError":true}')
 
@@ -4080,6 +4116,7 @@ class _Core:
             reply = self._failure(call, error)
             if reply is not None:
                 call.peer.reply(*reply)
+            self._record(call, "timeout")
             self._ended_one()
 
     def _hear(self) -> None:
@@ -6259,7 +6296,8 @@ class Server(_Core):
     text) instead of lines on stderr; log_level bounds both. limits: a Limits.
     page_size: entries a list page. ttl_ms, cache_scope: cache hints of 2026-07-28.
     state_keys: secrets shared by a fleet, the first seals, all verify. legacy, modern:
-    which eras to serve. json="orjson": use orjson where it answers the same.
+    which eras to serve. json="orjson": use orjson where it answers the same. audit: a
+    JSON line on stderr for each call; audit_arguments: with argument values.
     """
 
     def __init__(
@@ -6281,6 +6319,8 @@ class Server(_Core):
         modern: bool = True,
         json: Optional[str] = None,
         experimental: Optional[dict[str, Any]] = None,
+        audit: bool = False,
+        audit_arguments: bool = False,
         **info: Any,
     ) -> None:
         super().__init__(limits or Limits(), list(state_keys))
@@ -6298,6 +6338,8 @@ class Server(_Core):
         self._info = {_camel(k): _wire(v) for k, v in info.items() if v is not None}
         self._instructions = instructions
         self._experimental = experimental
+        self._audit = audit_arguments if audit or audit_arguments else None
+        self._write_audit = self._to_stderr
         self._cache_hints = (ttl_ms, cache_scope)
         self._page_size = page_size
         self._eras = (legacy, modern)
@@ -6317,11 +6359,13 @@ class Server(_Core):
 
     def _log_line(self, level: str, text: str) -> None:
         """One line on stderr; dropped rather than waited for (G09)."""
+        self._to_stderr(f"tinymcp {level}: {text}\n".encode("utf-8", "replace"))
+
+    def _to_stderr(self, line: bytes) -> None:
         with contextlib.suppress(OSError):  # there may be no stderr
             if self._log_outlet is None:
-                self._log_outlet = _Outlet(2, 1 << 16, drop=True)
-            line = f"tinymcp {level}: {text}\n"
-            self._log_outlet.write(line.encode("utf-8", "replace"))
+                self._log_outlet = _Outlet(2, 1 << 20, drop=True)
+            self._log_outlet.write(line)
 
     # Registration
 
@@ -6636,64 +6680,72 @@ class Server(_Core):
             self._run_loop(functools.partial(self._unix, unix))
         elif transport in ("http", "streamable-http"):
             _check_bind(options)
-            self._run_loop(functools.partial(self._http, options, self._announce))
+            self._run_loop(functools.partial(self._http, options, None))
         elif transport == "stdio":
             self._run_stdio(*_guard_stdio(), loop)
-            _leave_no_thread(self._limits.exit_grace)
         else:
-            raise ValueError(f"transport is stdio, http or unix, not {transport!r}")
+            raise ValueError(
+                f'transport is stdio, http or unix (with unix=PATH), not "{transport}"'
+            )
 
     def _run_stdio(self, in_fd: int, out_fd: int, loop: bool = False) -> None:
-        manager = self._lifespan(self) if self._lifespan else None
-        if loop or hasattr(manager, "__aenter__") or self._has_async():
-            self._run_loop(functools.partial(_run_fds, self, in_fd, out_fd))
-            return
-        self._mode = "blocking"
         outlet = _Outlet(out_fd, self._limits.queue)
-        restore = _on_signals(functools.partial(_close_input, in_fd, outlet))
-        try:
+        manager = self._exit = self._lifespan(self) if self._lifespan else None
+        if loop or hasattr(manager, "__aenter__") or self._has_async():
+            main = functools.partial(_run_fds, self, in_fd, outlet)
+            return self._run_loop(main, outlet)
+
+        def run() -> None:
             with manager or contextlib.nullcontext() as self._lifespan_value:
                 _run_blocking(self, in_fd, outlet)
+
+        self._mode = "blocking"
+        try:
+            stop = functools.partial(_close_input, in_fd, outlet)
+            _until_over(run, stop, self._limits.exit_grace)
         finally:
-            restore()
-            self._mode = None
+            self._mode = self._exit = None
+        return None
 
     def _has_async(self) -> bool:
         tables = [getattr(self._registry, kind).items for kind in _Registry.kinds]
         handlers = [handler for table in tables for handler in table.values()]
         return any(h.is_async for h in [*handlers, self._completer] if h)
 
-    def _run_loop(self, main: Callable[[Any], Any]) -> None:
+    def _run_loop(
+        self, main: Callable[[Any], Any], outlet: Optional[_Outlet] = None
+    ) -> None:
         import asyncio
 
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(self._until_signal(main))
-        finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            asyncio.set_event_loop(None)
-            loop.close()
+        stop = asyncio.Event()  # after set_event_loop: Python 3.9 binds it here
 
-    async def _until_signal(self, main: Callable[[Any], Any]) -> None:
-        import asyncio
+        def end() -> None:
+            if outlet is not None:
+                outlet.ending = True
+            with contextlib.suppress(RuntimeError):  # closed already
+                loop.call_soon_threadsafe(stop.set)
 
-        loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            # Not for the handlers: it makes a signal wake the loop (set_wakeup_fd).
-            for number in (2, 15):
-                loop.add_signal_handler(number, stop.set)
-        restore = _on_signals(lambda: loop.call_soon_threadsafe(stop.set))
-        try:
+        async def serve() -> None:
             async with _Entered(self):
                 await main(stop)
-        finally:
-            restore()
+
+        def run() -> None:
+            try:
+                with _waking(loop):
+                    loop.run_until_complete(serve())
+            finally:
+                tasks = asyncio.all_tasks(loop)
+                for task in tasks:
+                    task.cancel()
+                if tasks:
+                    loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                asyncio.set_event_loop(None)
+                loop.close()
+
+        _until_over(run, end, self._limits.exit_grace)
 
     async def serve(self, reader: Any, writer: Any) -> None:
         """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
@@ -6727,7 +6779,7 @@ class Server(_Core):
         server.close()
         _finish(self)
         await self._loop.drain(self._limits.grace)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # 3.13 has removed it
             os.unlink(path)
 
     async def serve_http(
@@ -6763,18 +6815,18 @@ class Server(_Core):
                         factory, sock=listener, ssl=endpoint.tls
                     )
                 )
+            addresses = [s.sockets[0].getsockname()[:2] for s in servers]
+            scheme = "https" if endpoint.tls else "http"
+            for host, port in addresses:
+                at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                self._log("info", f"serving on {scheme}://{at}{endpoint.paths[0]}")
             if ready:
-                ready([s.sockets[0].getsockname()[:2] for s in servers])
+                ready(addresses)
             await stop.wait()
         finally:
             for server in servers:
                 server.close()
             await endpoint.close()
-
-    def _announce(self, addresses: Any) -> None:
-        for host, port in addresses:
-            shown = f"[{host}]" if ":" in host else host
-            self._log("info", f"serving on http://{shown}:{port}")
 
 
 class _Entered:
@@ -6788,29 +6840,31 @@ class _Entered:
 
         server = self.server
         if server._loop is None or server._loop.loop is not asyncio.get_running_loop():
-            server._loop = _Loop(server)
-        server._users += 1
-        server._mode = "loop"
-        if server._users == 1 and server._lifespan:
-            manager = server._exit = server._lifespan(server)
-            if hasattr(manager, "__aenter__"):
-                server._lifespan_value = await manager.__aenter__()
-            else:
-                server._lifespan_value = manager.__enter__()
+            server._loop, server._users = _Loop(server), 0
         loop: _Loop = server._loop
+        async with loop.entering:
+            if not server._users and server._lifespan:
+                manager = server._exit = server._exit or server._lifespan(server)
+                if hasattr(manager, "__aenter__"):
+                    server._lifespan_value = await manager.__aenter__()
+                else:
+                    server._lifespan_value = manager.__enter__()
+            server._users += 1
+            server._mode = "loop"
         return loop
 
     async def __aexit__(self, *error: object) -> None:
         server = self.server
-        server._users -= 1
-        if server._users:
-            return
-        server._mode = None
-        manager, server._exit = server._exit, None
-        if hasattr(manager, "__aexit__"):
-            await manager.__aexit__(None, None, None)
-        elif manager is not None:
-            manager.__exit__(None, None, None)
+        async with server._loop.entering:
+            server._users -= 1
+            if server._users:
+                return
+            server._mode = None
+            manager, server._exit = server._exit, None
+            if hasattr(manager, "__aexit__"):
+                await manager.__aexit__(None, None, None)
+            elif manager is not None:
+                manager.__exit__(None, None, None)
 
 
 class _Here(_Peer):
@@ -6965,55 +7019,73 @@ def _close_input(fd: int, outlet: _Outlet) -> None:
     os.close(null)
 
 
-def _on_signals(first: Callable[[], Any]) -> Callable[[], None]:
-    """SIGINT and SIGTERM: once to end, twice to leave at once.
+@contextlib.contextmanager
+def _waking(loop: Any) -> Iterator[None]:
+    """A signal wakes the loop. add_signal_handler would do it too, but closing the
+    loop sets the default action again, while the program has yet to end in order."""
+    import signal
+    import socket
 
-    Returns what to call once run() is over. A signal that comes then (a client that
-    closes stdin and kills at once) must not cut the program's own exit short.
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    there.setblocking(False)
+    with here, there:
+        with contextlib.suppress(NotImplementedError, ValueError):
+            loop.add_reader(here, here.recv, 64)
+            signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(NotImplementedError, ValueError):
+                signal.set_wakeup_fd(-1)
+                loop.remove_reader(here)
+
+
+def _until_over(
+    main: Callable[[], None], end: Callable[[], None], seconds: float
+) -> None:
+    """Call main; SIGINT or SIGTERM asks for its end, a second one leaves at once.
+
+    After it the process is to end, since a client waits for that: a signal that comes
+    late (stdin closed and SIGTERM at once) may not cut the exit short, and a thread
+    that still runs may not hold it for more than so many seconds.
     """
+    import atexit
     import signal
 
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
+    thread = threading.main_thread()
+    if threading.current_thread() is not thread:
+        return main()
+    numbers = (signal.SIGINT, signal.SIGTERM)
     came: list[int] = []
 
     def handle(number: int, frame: Any) -> None:
         if came:
             os._exit(128 + number)
         came.append(number)
-        first()
+        end()
 
     def late(number: int, frame: Any) -> None:
-        raise SystemExit(0)  # run() is over: the interpreter ends in order
-
-    def restore() -> None:
-        for number in numbers:
-            signal.signal(number, late)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        signal.signal(number, handle)
-    return restore
-
-
-def _leave_no_thread(seconds: float) -> None:
-    """Once the main thread is through, threads that still run may not hold the process.
-
-    A client waits for our exit; a stuck sensor thread must not turn us into an orphan.
-    """
-    main = threading.main_thread()
-    if threading.current_thread() is not main:
-        return
+        if thread.is_alive():  # else the interpreter is on its way out
+            raise SystemExit(0)
 
     def watch() -> None:
-        main.join()
+        thread.join()
         time.sleep(seconds)
-        import atexit
-
         atexit._run_exitfuncs()
         os._exit(0)
 
-    threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
+    def handle_by(handler: Any) -> None:
+        for number in numbers:
+            signal.signal(number, handler)
+
+    handle_by(handle)
+    try:
+        main()
+        threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
+    finally:
+        atexit.register(handle_by, signal.SIG_IGN)  # default actions come back else
+        handle_by(late)
 
 
 def _load(target: str) -> Server:
@@ -7053,6 +7125,8 @@ def _import(path: str) -> Any:
         raise FileNotFoundError("no such file")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     stem = os.path.splitext(os.path.basename(path))[0]
+    if stem in sys.modules:
+        stem += "_app"  # it may be called json.py
     spec: Any = spec_from_loader(stem, SourceFileLoader(stem, path))
     module = module_from_spec(spec)
     sys.modules[stem] = module
@@ -7060,15 +7134,23 @@ def _import(path: str) -> Any:
     return module
 
 
-_OPTIONS = (  # of `run`: option, argument, help
-    ("--http", "[HOST:]PORT", "serve Streamable HTTP at /mcp (default: stdio)"),
-    ("--unix", "PATH", "serve newline framing on a Unix socket"),
-    ("--allow-host", "HOST", "accept this Host name too; may be repeated"),
-    ("--allow-origin", "ORIGIN", "accept this web origin, with CORS; * for all"),
-    ("--log-level", "LEVEL", "one of " + ", ".join(_LEVELS)),
+_OPTIONS = (  # of `run`: option, argument, keyword of Server.run(), help
+    ("--http", "[HOST:]PORT", "http", "serve Streamable HTTP (default: stdio)"),
+    ("--unix", "PATH", "unix", "serve newline framing on a Unix socket"),
+    ("--allow-host", "HOST", "allow_hosts", "accept this Host too; may be repeated"),
+    ("--allow-origin", "ORIGIN", "allow_origins", "accept this web origin; * for all"),
+    ("--token-file", "FILE", "token_file", "bearer tokens, a line: NAME TOKEN [SCOPE]"),
+    ("--cert", "FILE", "cert", "TLS certificate chain (PEM)"),
+    ("--key", "FILE", "key", "its private key, if that is in a file of its own"),
+    ("--client-ca", "FILE", "client_ca", "accept only clients certified by this CA"),
+    ("--insecure", "", "insecure", "bind a network address without authentication"),
+    ("--reuse-port", "", "reuse_port", "let several processes share the port"),
+    ("--audit", "", "audit", "a JSON line on stderr for each call"),
+    ("--audit-arguments", "", "audit_arguments", "with the values of its arguments"),
+    ("--log-level", "LEVEL", "log_level", "one of " + ", ".join(_LEVELS)),
 )
 # Commands of cli.py that are clients, and their help.
-_CLIENT_COMMANDS = {  # cli.py runs them
+_CLIENT_COMMANDS = {
     "info": "show what a server is",
     "list": "list the tools, resources and prompts of a server",
     "call": "call a tool",
@@ -7077,80 +7159,121 @@ _CLIENT_COMMANDS = {  # cli.py runs them
     "watch": "print changes as they come",
     "ping": "measure the round trip",
 }
+_HELP = """\
+usage: tinymcp run APP [OPTION ...]
+       tinymcp check APP
+       tinymcp COMMAND --help
+
+MCP server for small machines. APP is a file and, if it holds several servers, a name:
+app.py:name.
+
+commands:
+{}
+
+options of run:
+{}
+
+Exit status: 0 after the end of input or a signal, 1 for errors that `check` found, 2 if
+the server could not start."""
 
 
-def _parser() -> Any:
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="tinymcp",
-        description="MCP server for small machines.",
-        epilog="APP is a file and, if it holds several servers, a name: app.py:name. "
-        "Exit status: 0 after the end of input or a signal, 1 for errors that "
-        "`check` found, 2 if the server could not start.",
+def _help() -> str:
+    commands = {"run": "serve APP on stdio, HTTP or a socket"}
+    commands["check"] = "show what APP offers and what is off"
+    rows = {**commands, **_CLIENT_COMMANDS}.items()
+    options = [(f"{name} {field}", text) for name, field, _, text in _OPTIONS]
+    tables = (rows, options)
+    return _HELP.format(
+        *("\n".join(f"  {a:22}{b}" for a, b in table) for table in tables)
     )
-    parser.add_argument("--version", action="version", version=f"tinymcp {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run = commands.add_parser("run", help="serve APP on stdio, HTTP or a socket")
-    run.add_argument("app", metavar="APP")
-    for option, field, text in _OPTIONS:
-        many: Any = {"action": "append", "default": []} if "allow" in option else {}
-        run.add_argument(option, metavar=field, help=text, **many)
-    text = "bind a network address without authentication"
-    run.add_argument("--insecure", action="store_true", help=text)
-    check = commands.add_parser("check", help="show what APP offers and what is off")
-    check.add_argument("app", metavar="APP")
-    for name, text in _CLIENT_COMMANDS.items():
-        commands.add_parser(name, help=text, add_help=False)
-    return parser
+
+
+def _parse(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """APP and keywords of Server.run(). argparse would cost a third of the start."""
+    apps: list[str] = []
+    options: dict[str, Any] = {}
+    known = {option: (field, key) for option, field, key, _ in _OPTIONS}
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            apps.append(word)
+            continue
+        if name not in known:
+            raise ValueError(f"no option {name}; see tinymcp --help")
+        field, key = known[name]
+        value = value if equals or not field else next(rest, "")
+        if bool(value) != bool(field):
+            raise ValueError(f"{name} takes {field or 'no value'}")
+        if isinstance(_HTTP.get(key), tuple):
+            options.setdefault(key, []).append(value)
+        else:
+            options[key] = value or True
+    if len(apps) != 1:
+        raise ValueError("one APP is needed; see tinymcp --help")
+    return apps[0], options
+
+
+def _cli() -> Any:
+    try:
+        from . import cli
+    except ImportError:
+        raise ValueError("this command needs cli.py of the whole package") from None
+    return cli
 
 
 def main(argv: Optional[list[str]] = None) -> int:
     """The command line. Returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] and arguments[0] in _CLIENT_COMMANDS:
-        from .cli import main as client_main
-
-        return int(client_main(arguments))
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if argv is None else argv)
+    app = command = words[0] if words else ""
     try:
-        if options.command == "run" and not (options.http or options.unix):
-            _guard_stdio()  # before the app is imported: its prints go to stderr
-        server = _load(options.app)
-        if options.command == "check":
-            from .cli import check
-
-            return check(server)
-        _run_app(server, options)
+        if command in _CLIENT_COMMANDS:
+            return int(_cli().main(words))
+        if command == "--version":
+            print(f"tinymcp {__version__}")
+        elif not words or {"-h", "--help"} & set(words):
+            print(_help(), file=sys.stdout if words else sys.stderr)
+            return 0 if words else 2
+        elif command == "check":
+            app, _ = _parse(words[1:])
+            check = _cli().check
+            return int(check(_load(app)))
+        elif command == "run":
+            app, options = _parse(words[1:])
+            if not options.keys() & {"http", "unix"}:
+                _guard_stdio()  # before the app is imported: its prints go to stderr
+            _run_app(_load(app), options)
+        else:
+            raise ValueError("no such command; see tinymcp --help")
     except (ValueError, OSError) as error:
-        print(f"tinymcp: {options.app}: {error}", file=sys.stderr)
+        print(f"tinymcp: {app}: {' '.join(str(error).split())}", file=sys.stderr)
         definition = isinstance(error.__cause__, DefinitionError)
-        return 1 if definition and options.command == "check" else 2
+        return 1 if definition and command == "check" else 2
+    except KeyboardInterrupt:  # while the app is loaded
+        return 130
     return 0
 
 
-def _run_app(server: Server, options: Any) -> None:
-    if options.log_level:
-        server._level = _rank(options.log_level)
-    if options.unix:
-        return server.run("unix", unix=options.unix)
-    if not options.http:
-        return server.run()
-    host, _, port = options.http.rpartition(":")
+def _run_app(server: Server, options: dict[str, Any]) -> None:
+    if "log_level" in options:
+        server._level = _rank(options.pop("log_level"))
+    audit, values = options.pop("audit", False), options.pop("audit_arguments", False)
+    if audit or values:
+        server._audit = values
+    http = options.pop("http", None)
+    if http is None:
+        return server.run(**options)
+    host, _, port = http.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--http takes [HOST:]PORT, not {options.http}")
-    return server.run(
-        "http",
-        host=host.strip("[]") or "127.0.0.1",
-        port=int(port),
-        allow_hosts=options.allow_host,
-        allow_origins=options.allow_origin,
-        insecure=options.insecure,
-    )
+        raise ValueError(f"--http takes [HOST:]PORT, not {http}")
+    host = host.strip("[]") or "127.0.0.1"
+    return server.run("http", host=host, port=int(port), **options)
 
 
 if __name__ == "__main__":
     # As a script this file would exist twice: run the importable one.
+    if os.path.exists(os.path.join(os.path.dirname(__file__), "__init__.py")):
+        sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from tinymcp import main as _main
 
     raise SystemExit(_main())
