@@ -9,7 +9,7 @@ MYPY = mypy==1.20.2
 COVERAGE = coverage[toml]==7.10.7
 
 .PHONY: test test-all lint format coverage rows schema-suite conformance
-.PHONY: interop interop-short clean
+.PHONY: proxies interop interop-short clean
 
 test:
 	$(PYTHON) -m unittest
@@ -71,3 +71,7 @@ interop-short:
 
 clean:
 	rm -rf .cache .coverage .coverage.* .mypy_cache .ruff_cache build dist *.egg-info
+
+# Three instances behind nginx and HAProxy (Debian: nginx-light, haproxy).
+proxies:
+	$(PYTHON) tests/interop/proxies.py
