@@ -1,8 +1,8 @@
 """Three instances behind nginx and behind HAProxy: `python3 tests/interop/proxies.py`.
 
-Needs nginx and haproxy on the PATH (Debian packages nginx-light, haproxy). Everything
 Needs nginx and haproxy on the PATH (Debian: nginx-light, haproxy). Everything
-process id. Prints a line for each check; exit 1 if one fails, 2 without the programs.
+listens on loopback, on free ports put in place of those in proxies/, and is ended by
+its process id. Prints a line for each check; exit 1 if one fails, 2 without them.
 """
 
 from __future__ import annotations
