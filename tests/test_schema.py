@@ -18,7 +18,17 @@ import unittest
 import unittest.mock
 import uuid
 import warnings
-from typing import Annotated, Any, Dict, List, Literal, NamedTuple, Optional, Tuple, Union
+from typing import (
+    Annotated,
+    Any,
+    Dict,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 import tinymcp
 
@@ -446,11 +456,15 @@ class HintsToSchema(unittest.TestCase):
         self.assertIsNone(check(good))
         self.assertIn(
             "children[0].children[0].name: expected a string",
-            check({"name": "a", "children": [{"name": "b", "children": [{"name": 1}]}]}),
+            check(
+                {"name": "a", "children": [{"name": "b", "children": [{"name": 1}]}]}
+            ),
         )
         made = rt._converter(Tree)(good)
         self.assertEqual(made, Tree("a", [Tree("b", [], Color.RED)]))
-        self.assertEqual(rt._converter(Ping)({"pong": {"ping": {}}}), Ping(Pong(Ping())))
+        self.assertEqual(
+            rt._converter(Ping)({"pong": {"ping": {}}}), Ping(Pong(Ping()))
+        )
         folder = {"name": "a", "inner": [{"name": "b", "inner": []}]}
         self.assertEqual(rt._converter(Folder)(folder), folder)
 
@@ -519,7 +533,7 @@ class Signatures(unittest.TestCase):
         for signature in (plain, future):
             self.assertEqual(signature.context, "ctx")
             self.assertEqual(signature.returns, Dict[str, int])
-        schema, bind = rt._arguments(plain, "t")
+        schema, _ = rt._arguments(plain, "t")
         self.assertEqual(schema, rt._arguments(future, "t")[0])
         self.assertEqual(list(schema["properties"]), ["a", "b", "c", "d"])
         self.assertEqual(schema["required"], ["a"])
@@ -529,7 +543,12 @@ class Signatures(unittest.TestCase):
         )
 
     def test_d04_optional_is_not_the_same_as_a_default(self):
-        def f(a: Optional[int], b: Optional[int] = None, c: int = 3, d: Optional[str] = "x"):
+        def f(
+            a: Optional[int],
+            b: Optional[int] = None,
+            c: int = 3,
+            d: Optional[str] = "x",
+        ):
             return a, b, c, d
 
         schema = arguments(f)
@@ -539,14 +558,13 @@ class Signatures(unittest.TestCase):
         self.assertEqual(call(f, {"a": None}), (None, None, 3, "x"))
         self.assertEqual(call(f, {"a": 1, "b": None}), (1, None, 3, "x"))
         check = rt._compile(schema, "t")
-        self.assertEqual(
-            check({"a": 1, "c": None}), "c: expected an integer, got null"
-        )
+        self.assertEqual(check({"a": 1, "c": None}), "c: expected an integer, got null")
         self.assertEqual(check({}), "missing argument 'a'")
 
     def test_defaults_are_in_the_schema_only_if_they_fit_into_json(self):
-        def f(a=object(), b=math.inf, c: int = None, d=Color.RED, e: Any = None, g=(1,)):
-            ...
+        def f(
+            a=object(), b=math.inf, c: int = None, d=Color.RED, e: Any = None, g=(1,)
+        ): ...
 
         properties = arguments(f)["properties"]
         self.assertEqual(
@@ -577,6 +595,9 @@ class Signatures(unittest.TestCase):
                 """Of an object."""
                 return x + 1
 
+            def late(self, y, x: int) -> int:
+                return x + y
+
             @classmethod
             def klass(cls, x: int) -> int:
                 return x + 1
@@ -605,6 +626,7 @@ class Signatures(unittest.TestCase):
             (Object.klass, "klass", ""),
             (Object.static, "static", ""),
             (functools.partial(two, secret="hidden"), "two", "Adds one."),
+            (functools.partial(thing.late, 1), "late", ""),
             (functools.lru_cache(keyword), "keyword", ""),
         ]:
             with self.subTest(function=function):
@@ -641,25 +663,38 @@ class Signatures(unittest.TestCase):
             (double, r"'\*\*others'"),
             (slash, "'/x'"),
             (functools.partial(stars), r"'\*rest'"),
-            (operator.add, "'/a'"),
-            (dict.fromkeys, "'/iterable'"),
+            (operator.add, "built-in function add.* is no Python function"),
+            (dict.fromkeys, "is no Python function"),
+            (Plain, "is no Python function"),
             (both, "'b'.*'a' is the Context"),
             (field, r"'a'.*Annotated\[type, Field"),
             (generator, "generator"),
             (many, "generator"),
-            (type, "no signature"),
+            (type, "is no Python function"),
         ]:
             with self.subTest(function=function):
                 with self.assertRaisesRegex(rt.DefinitionError, "tool 'f'.*" + words):
                     rt._Signature(function, "tool 'f'")
 
     def test_the_context_is_found_by_its_annotation(self):
-        for hint in (Context, "Context", Optional[Context], Context[int], "Context[int]"):
+        for hint in (
+            Context,
+            "Context",
+            Optional[Context],
+            Context[int],
+            "Context[int]",
+        ):
             with self.subTest(hint=hint):
                 function = one(hint)
                 signature = rt._Signature(function, "t")
                 self.assertEqual(signature.context, "value")
                 self.assertEqual(signature.parameters, [])
+
+    def test_a_handler_with_a_schema_of_its_own_may_take_what_comes(self):
+        signature = rt._Signature(lambda a, **rest: rest, "t", free=True)
+        self.assertEqual([each.name for each in signature.parameters], ["a"])
+        with self.assertRaises(rt.DefinitionError):
+            rt._Signature(lambda *rest: rest, "t", free=True)
 
     def test_is_async_is_seen_through_decorators_and_objects(self):
         async def f(): ...
@@ -733,7 +768,10 @@ class Signatures(unittest.TestCase):
         for doc, expected in [
             ("", ("", {})),
             ("One line.", ("One line.", {})),
-            ("\n    Starts late.\n\n    Arguments:\n        x: y\n", ("Starts late.", {"x": "y"})),
+            (
+                "\n    Starts late.\n\n    Arguments:\n        x: y\n",
+                ("Starts late.", {"x": "y"}),
+            ),
             ("\n  Args:\n    lost words\n    x:\n        y", ("", {"x": "y"})),
             ("Text\n\nParameters:\n  x: y\nOther\n  z: no", ("Text", {"x": "y"})),
         ]:
@@ -810,7 +848,10 @@ class Checker(unittest.TestCase):
                 "name: expected a string of at most 4096 characters that matches ^a,"
                 ' got the string "ba"',
             ),
-            ({"points": []}, "points: expected an array of at least 1 items, got the array []"),
+            (
+                {"points": []},
+                "points: expected an array of at least 1 items, got the array []",
+            ),
             ({"points": {}}, "points: expected an array, got the object {}"),
             (
                 {"points": [{"x": 1}, {"x": 1.0}]},
@@ -822,11 +863,20 @@ class Checker(unittest.TestCase):
                 'points[2].x: expected an integer, got the string "3"',
             ),
             ({"points": [{}]}, "points[0]: missing property 'x'"),
-            ({"points": [{"x": 1, "y": 2}]}, "points[0]: unexpected property 'y'; known: x"),
-            ({"step": 0.7}, "step: expected a number that is a multiple of 0.5, got 0.7"),
+            (
+                {"points": [{"x": 1, "y": 2}]},
+                "points[0]: unexpected property 'y'; known: x",
+            ),
+            (
+                {"step": 0.7},
+                "step: expected a number that is a multiple of 0.5, got 0.7",
+            ),
             ({"maybe": "x"}, 'maybe: expected an integer or null, got the string "x"'),
             ({"odd name": 1}, "['odd name']: expected a string or null, got 1"),
-            ({"bag": {}}, "bag: expected an object of 1 properties or more, got the object {}"),
+            (
+                {"bag": {}},
+                "bag: expected an object of 1 properties or more, got the object {}",
+            ),
             (
                 {"bag": {"a": 1, "b": 2}},
                 "bag: expected an object of at most 1 properties, got the object"
@@ -918,10 +968,18 @@ class Checker(unittest.TestCase):
         ]:
             self.assertRegex(check(value), words)
         self.assertIsNotNone(rt._compile(STRING, "t")(10**5000))
+        check = rt._compile({"type": "object", "properties": {"a": {}}}, "t")
+        self.assertIsNone(check({"a": 1, "b": object()}))
+        self.assertRegex(check({"a": object()}), "^a: .* got object$")
 
     def test_b12_only_finite_numbers_are_numbers(self):
         for value in (math.nan, math.inf, -math.inf):
-            for schema in ({"type": "number"}, INTEGER, {"minimum": 0}, {"multipleOf": 1}):
+            for schema in (
+                {"type": "number"},
+                INTEGER,
+                {"minimum": 0},
+                {"multipleOf": 1},
+            ):
                 self.assertIsNotNone(rt._compile(schema, "t")(value))
 
     def test_numbers(self):
@@ -963,8 +1021,18 @@ class Checker(unittest.TestCase):
 
     def test_annotations_pass(self):
         schema = {
-            **{"title": "t", "description": 1, "default": "x", "examples": [], "format": "ipv4"},
-            **{"contentEncoding": "base64", "contentMediaType": "a/b", "contentSchema": 0},
+            **{
+                "title": "t",
+                "description": 1,
+                "default": "x",
+                "examples": [],
+                "format": "ipv4",
+            },
+            **{
+                "contentEncoding": "base64",
+                "contentMediaType": "a/b",
+                "contentSchema": 0,
+            },
             **{"x-mcp-header": "Region", "enumNames": ["a"], "discriminator": {}},
             **{"deprecated": True, "readOnly": True, "$comment": "c"},
             "$schema": "https://json-schema.org/draft/2020-12/schema#",
@@ -974,7 +1042,9 @@ class Checker(unittest.TestCase):
     def test_unknown_keywords_are_warnings(self):
         found = []
         check = rt._compile(
-            {"properties": {"a": {"minimun": 3, "nullable": True}}}, "tool 'f'", found.append
+            {"properties": {"a": {"minimun": 3, "nullable": True}}},
+            "tool 'f'",
+            found.append,
         )
         self.assertIsNone(check({"a": 1}))
         self.assertEqual(
@@ -995,7 +1065,10 @@ class Checker(unittest.TestCase):
             ({"type": [{}]}, "#/type"),
             ({"type": []}, "#/type"),
             ({"type": 7}, "#/type.*7 is not a string or an array"),
-            ({"properties": {"a": {"minimum": "3"}}}, "#/properties/a/minimum.*a number"),
+            (
+                {"properties": {"a": {"minimum": "3"}}},
+                "#/properties/a/minimum.*a number",
+            ),
             ({"properties": {"a": {"minimum": True}}}, "a number"),
             ({"properties": {"a": 5}}, "#/properties/a"),
             ({"properties": []}, "#/properties.*an object"),
@@ -1021,13 +1094,17 @@ class Checker(unittest.TestCase):
             (deep, "nested too deeply"),
         ]:
             with self.subTest(schema=schema):
-                with self.assertRaisesRegex(rt.DefinitionError, "^tool 'f': .*" + words):
+                with self.assertRaisesRegex(
+                    rt.DefinitionError, "^tool 'f': .*" + words
+                ):
                     rt._compile(schema, "tool 'f'")
 
     def test_sch_02_other_dialects_are_refused(self):
         for dialect in ("x:y", "http://json-schema.org/draft-07/schema#"):
             for schema in ({"$schema": dialect}, {"items": {"$schema": dialect}}):
-                with self.assertRaisesRegex(rt.DefinitionError, "only https://.*2020-12"):
+                with self.assertRaisesRegex(
+                    rt.DefinitionError, "only https://.*2020-12"
+                ):
                     rt._compile(schema, "t")
 
     def test_sch_03_nothing_is_fetched(self):
@@ -1052,7 +1129,9 @@ class Bounds(unittest.TestCase):
         self.assertIn("too many alternatives", wrong)
 
     def test_bomb_through_references(self):
-        twice = {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "minItems": 9}]}
+        twice = {
+            "anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "minItems": 9}]
+        }
         value = 1
         for _ in range(40):
             value = [value]
@@ -1170,14 +1249,47 @@ class Patterns(unittest.TestCase):
 
     def test_refused(self):
         for pattern in (
-            *("(", "[", "[a", "a**", "a++", "a*+", "a?+", "a{2}+", "*", "(?P<a>b)", "(?i)a"),
-            *("(?#c)", "(?>a)", r"\A", r"\Z", r"\z", r"\a", r"\p{L}", r"\e", r"\k", r"\x1"),
+            *(
+                "(",
+                "[",
+                "[a",
+                "a**",
+                "a++",
+                "a*+",
+                "a?+",
+                "a{2}+",
+                "*",
+                "(?P<a>b)",
+                "(?i)a",
+            ),
+            *(
+                "(?#c)",
+                "(?>a)",
+                r"\A",
+                r"\Z",
+                r"\z",
+                r"\a",
+                r"\p{L}",
+                r"\e",
+                r"\k",
+                r"\x1",
+            ),
             *(r"\u12", r"\c1", r"[\w-a]", r"[a-\d]", r"[\s-a]", r"[a-\s]", r"[\S-a]"),
-            *(r"[a-\S]", "[z-a]", "[+--]", r"\u{110000}", r"[\1]", r"[\B]", "(?<n>a)(?<n>b)"),
+            *(
+                r"[a-\S]",
+                "[z-a]",
+                "[+--]",
+                r"\u{110000}",
+                r"[\1]",
+                r"[\B]",
+                "(?<n>a)(?<n>b)",
+            ),
             *("(?<=a+)b", r"\2(a)", "\\", r"[\k<a>]"),
         ):
             with self.subTest(pattern=pattern):
-                with self.assertRaisesRegex(rt.DefinitionError, "^t: schema at pattern "):
+                with self.assertRaisesRegex(
+                    rt.DefinitionError, "^t: schema at pattern "
+                ):
                     rt._compile({"pattern": pattern}, "t")
 
 
@@ -1199,10 +1311,18 @@ class Keywords(unittest.TestCase):
             [7, 2],
         ),
         ({"if": {"minimum": 5}}, [1, 9], []),
-        ({"prefixItems": [INTEGER], "items": STRING}, [[], [1], [1, "a"]], [["a"], [1, 2]]),
+        (
+            {"prefixItems": [INTEGER], "items": STRING},
+            [[], [1], [1, "a"]],
+            [["a"], [1, 2]],
+        ),
         ({"prefixItems": [INTEGER]}, [[1, "x"], {}], [["x", 1]]),
         ({"contains": INTEGER}, [[1, "a"], "x"], [[], ["a"]]),
-        ({"contains": INTEGER, "minContains": 2, "maxContains": 3}, [[1, 2]], [[1], [1] * 4]),
+        (
+            {"contains": INTEGER, "minContains": 2, "maxContains": 3},
+            [[1, 2]],
+            [[1], [1] * 4],
+        ),
         ({"contains": INTEGER, "minContains": 0}, [[]], []),
         ({"minContains": 5}, [[]], []),
         ({"patternProperties": {"^a": INTEGER}}, [{"b": "x", "ab": 1}], [{"ab": "x"}]),
@@ -1216,8 +1336,16 @@ class Keywords(unittest.TestCase):
             [{"c": "x"}],
         ),
         ({"propertyNames": {"maxLength": 2}}, [{"ab": 1}, 5], [{"abc": 1}]),
-        ({"dependentRequired": {"a": ["b"]}}, [{"b": 1}, {"a": 1, "b": 1}, 3], [{"a": 1}]),
-        ({"dependentSchemas": {"a": {"maxProperties": 1}}}, [{"a": 1}, 3], [{"a": 1, "b": 1}]),
+        (
+            {"dependentRequired": {"a": ["b"]}},
+            [{"b": 1}, {"a": 1, "b": 1}, 3],
+            [{"a": 1}],
+        ),
+        (
+            {"dependentSchemas": {"a": {"maxProperties": 1}}},
+            [{"a": 1}, 3],
+            [{"a": 1, "b": 1}],
+        ),
         ({"enum": []}, [], [1, None]),
         ({"enum": ["a"], "const": "a", "type": "string"}, ["a"], ["b", 1]),
         ({"$ref": "#/$defs/a%20~1~0", "$defs": {"a /~": INTEGER}}, [1], ["a"]),
@@ -1226,14 +1354,21 @@ class Keywords(unittest.TestCase):
         ({"$ref": "#/$defs/a", "$defs": {"a": False}}, [], [1]),
         ({"$ref": "#a", "$defs": {"x": {"$anchor": "a", "minimum": 2}}}, [2], [1]),
         (
-            {"$id": "http://x/a/", "$ref": "b.json", "$defs": {"b": {"$id": "b.json#", **INTEGER}}},
+            {
+                "$id": "http://x/a/",
+                "$ref": "b.json",
+                "$defs": {"b": {"$id": "b.json#", **INTEGER}},
+            },
             [1],
             ["a"],
         ),
         (
             {
                 "$id": "urn:x:root",
-                "properties": {"a": {"$ref": "urn:x:b#/$defs/c"}, "d": {"$ref": "#/$defs/c"}},
+                "properties": {
+                    "a": {"$ref": "urn:x:b#/$defs/c"},
+                    "d": {"$ref": "#/$defs/c"},
+                },
                 "$defs": {
                     "b": {"$id": "urn:x:b", "$defs": {"c": INTEGER}},
                     "c": STRING,
@@ -1262,7 +1397,11 @@ class Keywords(unittest.TestCase):
             [{"children": [{"data": 1}]}],
             [{"children": [{"daat": 1}]}],
         ),
-        ({"$dynamicRef": "#a", "$defs": {"x": {"$anchor": "a", **INTEGER}}}, [1], ["a"]),
+        (
+            {"$dynamicRef": "#a", "$defs": {"x": {"$anchor": "a", **INTEGER}}},
+            [1],
+            ["a"],
+        ),
         ({"$dynamicRef": "#/$defs/x", "$defs": {"x": False}}, [], ["a"]),
         (
             {
@@ -1278,7 +1417,11 @@ class Keywords(unittest.TestCase):
                 "unevaluatedProperties": INTEGER,
             },
             [{"a": "x", "b": "x", "p": "x", "f": "x", "u": 1}, {"b": "", "c": ""}],
-            [{"b": 1, "c": "x", "d": "x"}, {"c": "x", "f": "x"}, {"c": 1, "d": "x", "e": ""}],
+            [
+                {"b": 1, "c": "x", "d": "x"},
+                {"c": "x", "f": "x"},
+                {"c": 1, "d": "x", "e": ""},
+            ],
         ),
         (
             {
@@ -1331,6 +1474,21 @@ class Keywords(unittest.TestCase):
         several = rt._compile({"oneOf": [INTEGER, {"minimum": 0}, STRING]}, "t")
         self.assertIn("one of 3 schemas, not 2", several(3))
 
+    def test_a_root_that_is_no_object_never_takes_the_short_way(self):
+        for schema in (
+            {"type": "string", "properties": {"a": {}}},
+            {"type": "object", "properties": {"a": {}}, "const": 1},
+            {"type": "object", "properties": {}, "maxProperties": 0},
+            {"type": "object", "properties": {"a": {}}, "minProperties": 2},
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "patternProperties": {"a": False},
+            },
+            {"type": "object", "properties": {"a": {}}, "not": {"required": ["a"]}},
+        ):
+            self.assertIsNotNone(rt._compile(schema, "t")({"a": 1}), schema)
+
     def test_sch_05_the_schema_of_the_conformance_suite(self):
         check = rt._compile(
             {
@@ -1349,7 +1507,9 @@ class Keywords(unittest.TestCase):
                     "phone": STRING,
                     "email": STRING,
                 },
-                "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+                "allOf": [
+                    {"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}
+                ],
                 "if": {"properties": {"contactMethod": {"const": "phone"}}},
                 "then": {"required": ["phone"]},
                 "else": {"required": ["email"]},
@@ -1358,7 +1518,9 @@ class Keywords(unittest.TestCase):
             "t",
         )
         self.assertIsNone(check({"contactMethod": "phone", "phone": "1"}))
-        self.assertEqual(check({"contactMethod": "phone", "email": "1"}), "missing property 'phone'")
+        self.assertEqual(
+            check({"contactMethod": "phone", "email": "1"}), "missing property 'phone'"
+        )
 
 
 class Converters(unittest.TestCase):
@@ -1424,7 +1586,9 @@ class Converters(unittest.TestCase):
                     self.assertEqual([*map(type, result)], [*map(type, expected)])
 
     def test_the_arguments_of_the_request_stay_as_they_came(self):
-        values = {"value": {"x": 1.0, "tags": ["a"]}, }
+        values = {
+            "value": {"x": 1.0, "tags": ["a"]},
+        }
         bind = rt._arguments(rt._Signature(one(Point), "t"), "t")[1]
         self.assertEqual(bind(values), {"value": Point(1, tags=["a"])})
         self.assertEqual(values, {"value": {"x": 1.0, "tags": ["a"]}})
@@ -1441,7 +1605,11 @@ class Converters(unittest.TestCase):
             (bytes, "aGk", r"^value: expected base64, got the string \"aGk\"$"),
             (bytes, "aG k=", "base64"),
             (bytes, "é", "base64"),
-            (datetime.datetime, "soon", '^value: expected a date-time, got the string "soon"$'),
+            (
+                datetime.datetime,
+                "soon",
+                '^value: expected a date-time, got the string "soon"$',
+            ),
             (uuid.UUID, "x", "expected a uuid"),
             (float, 10**400, "^value: "),
             (set, [[1]], "^value: .*unhashable"),
@@ -1458,7 +1626,9 @@ class Converters(unittest.TestCase):
             with self.subTest(hint=hint):
                 with self.assertRaisesRegex(rt.ToolError, words):
                     call(one(hint), {"value": value})
-        with self.assertRaises(ValueError):  # checked first, so this is a mistake of ours
+        with self.assertRaises(
+            ValueError
+        ):  # checked first, so this is a mistake of ours
             rt._converter(Union[Color, Level])("green")
 
     def test_pydantic_models_are_validated_by_themselves(self):
@@ -1467,7 +1637,16 @@ class Converters(unittest.TestCase):
         self.assertEqual(made.values, {"item": {"n": 1}})
 
     def test_nothing_to_convert(self):
-        for hint in (str, bool, list, dict, Any, Optional[str], Dict[str, List[str]], None):
+        for hint in (
+            str,
+            bool,
+            list,
+            dict,
+            Any,
+            Optional[str],
+            Dict[str, List[str]],
+            None,
+        ):
             self.assertIsNone(rt._converter(hint))
 
 
@@ -1575,7 +1754,10 @@ class Outputs(unittest.TestCase):
             (Optional[int], ({"anyOf": [INTEGER, NULL]}, True)),
             (Union[Point, Movie], ({"anyOf": [point, rt._schema(Movie, "t")]}, True)),
             (dict, ({"type": "object"}, False)),
-            (Dict[str, int], ({"type": "object", "additionalProperties": INTEGER}, False)),
+            (
+                Dict[str, int],
+                ({"type": "object", "additionalProperties": INTEGER}, False),
+            ),
             (Movie, (rt._schema(Movie, "t"), False)),
             (Point, (point, False)),
             (Model, (rt._schema(Model, "t"), False)),
@@ -1586,7 +1768,9 @@ class Outputs(unittest.TestCase):
                 self.assertEqual(rt._output(hint, "t"), expected)
         self.assertEqual(tree["type"], "object")
         scope = {"Here": int}
-        self.assertEqual(rt._output(List["Here"], "t", scope)[0]["items"], INTEGER)
+        self.assertEqual(
+            rt._output(List[typing.ForwardRef("Here")], "t", scope)[0]["items"], INTEGER
+        )
 
     def test_what_handlers_return_fits_their_schema(self):
         class Special(Point):
@@ -1626,7 +1810,10 @@ class Cost(unittest.TestCase):
         path = root if rt.__name__.count(".") else os.path.dirname(rt.__file__)
         command = [sys.executable, "-S", "-c", code]
         done = subprocess.run(
-            command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 

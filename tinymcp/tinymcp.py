@@ -630,6 +630,7 @@ class _Compiler:
         self.targets: list[Any] = []
         self.tables: dict[Any, Any] = {}  # node -> type -> rules, where that is all
         self.leaves: set[Any] = set()  # nodes of which no rule needs `work`
+        self.members: Any = None  # the root's rule for its members
 
     def fail(self, at: str, text: str) -> Any:
         raise DefinitionError(f"{self.where}: schema at {at}: {text}")
@@ -852,6 +853,8 @@ class _Compiler:
 
         if properties or patterns or extra is not None or required:
             rules.append(members)
+            if root and not patterns:
+                self.members = members
         if "propertyNames" in schema:
             name_node = self.node(schema["propertyNames"])
             rules.append(lambda v, w, s: _members(((k, k, name_node) for k in v), w))
@@ -954,7 +957,7 @@ def _compile(
         compiler.node(compiler.targets.pop())
     steps, base = limits.schema_work, compiler.bases[id(schema)]
 
-    def check(value: Any) -> Optional[str]:
+    def full(value: Any) -> Optional[str]:
         try:
             fault = root(value, _Work(steps, base, value), None)
         except RecursionError:
@@ -963,31 +966,37 @@ def _compile(
 
     nodes = {k: compiler.node(v) for k, v in schema.get("properties", {}).items()}
     tables: Any = {name: compiler.tables.get(node) for name, node in nodes.items()}
-    flat = schema.get("type") == "object" and "patternProperties" not in schema
     rules = compiler.tables.get(root, {dict: ()})[dict]
-    if not (flat and nodes and len(rules) == 1) or None in tables.values():
-        return check
+    if rules != (compiler.members,) or None in tables.values():
+        return full
     required = schema.get("required", ())
     leaves = compiler.leaves.issuperset(nodes.values())
 
-    def quick(value: Any) -> Optional[str]:
-        # The usual flat object, if it is valid; what is wrong is for `check` to say.
+    def fits(value: Any) -> bool:
+        # The usual flat object, if it is valid; what is wrong is for `full` to say.
         if type(value) is not dict:
-            return check(value)
-        try:
-            work = None if leaves else _Work(steps, base, value)
-            for name, item in value.items():
-                for rule in tables[name][type(item)]:
-                    if rule(item, work, None) is not None:
-                        return check(value)
-        except (KeyError, RecursionError):
-            return check(value)
-        return None if all(map(value.__contains__, required)) else check(value)
+            return False
+        for name in required:
+            if name not in value:
+                return False
+        work = None if leaves else _Work(steps, base, value)
+        for name, item in value.items():
+            for rule in tables[name][type(item)]:
+                if rule(item, work, None) is not None:
+                    return False
+        return True
 
-    return quick
+    def check(value: Any) -> Optional[str]:
+        try:
+            return None if fits(value) else full(value)
+        except (KeyError, RecursionError):  # a name or a type that is not in the tables
+            return full(value)
+
+    return check
 
 
 _FUNCTION = type(_cut)
+_LEAVES = frozenset(_TYPES[:5])
 _SIMPLE = {kinds[-1]: name for name, kinds in _WORDS.items()}
 _GROUPS: dict[str, Any] = {
     **dict.fromkeys(("list", "Sequence", "Collection", "Iterable"), list),
@@ -1024,18 +1033,20 @@ def _fields(kind: Any) -> list[Any]:
 def _plain(value: Any, depth: int = 200) -> Any:
     """A handler's result in plain JSON types; TypeError names what has none."""
     kind = type(value)
-    if kind is str or kind is int or kind is float or kind is bool or value is None:
+    if kind in _LEAVES:
         return value
     if depth == 0:
         raise ValueError("nested too deeply, or contains itself")
     depth -= 1
     if kind is dict or (hasattr(value, "keys") and hasattr(kind, "__getitem__")):
         return {
-            key if type(key) is str else _name(key): _plain(value[key], depth)
+            key if type(key) is str else _name(key): (
+                item if type(item := value[key]) in _LEAVES else _plain(item, depth)
+            )
             for key in value.keys()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
-        items = [_plain(item, depth) for item in value]
+        items = [v if type(v) in _LEAVES else _plain(v, depth) for v in value]
         ordered = kind is set and {*map(type, items)} in ({str}, {int})
         return sorted(items) if ordered else items
     if hasattr(kind, "__members__"):
@@ -6764,10 +6775,9 @@ class Server(_Core):
                 return
             task = asyncio.current_task()
             tasks.add(task)
-            try:
+            with contextlib.suppress(asyncio.CancelledError):  # 3.11 would log it
                 await _serve_stream(self, reader, writer, self._loop)
-            finally:
-                tasks.discard(task)
+            tasks.discard(task)
 
         mask = os.umask(0o077)
         try:
