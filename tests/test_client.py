@@ -829,6 +829,115 @@ class QuestionTest(Logged):
         self.assertIn("ignored a request", self.logged[0])
 
 
+class HostileTest(Logged):
+    """Whatever a server sends: calls are answered, only our errors come up."""
+
+    VALUES = [None, True, -1.5, "", "x", [], [{}], {}, {"": None}, ["x", 3], 1 << 70]
+
+    def mutated(self, value, random):
+        """A value with one random part of it replaced by something else."""
+        if isinstance(value, dict) and value and random.random() < 0.8:
+            key = random.choice(list(value))
+            return {**value, key: self.mutated(value[key], random)}
+        if isinstance(value, list) and value and random.random() < 0.8:
+            place = random.randrange(len(value))
+            rest = [*value[:place], self.mutated(value[place], random)]
+            return rest + value[place + 1 :]
+        return random.choice(self.VALUES)
+
+    async def test_notifications(self):
+        import random
+
+        dice = random.Random(7)
+        change = {"uri": "x://1", "_meta": {META + "subscriptionId": 2}}
+        report = {"progressToken": 2, "progress": 1, "total": 2, "message": "m"}
+        seeds = [
+            ("notifications/resources/updated", change),
+            ("notifications/tools/list_changed", {"_meta": {}}),
+            (
+                "notifications/subscriptions/acknowledged",
+                {**change, "notifications": {}},
+            ),
+            ("notifications/progress", report),
+            ("notifications/message", {"level": "info", "data": {}}),
+            ("notifications/cancelled", {"requestId": 1, "reason": "x"}),
+            ("roots/list", {}),
+            ("elicitation/create", question()["params"]),
+        ]
+        for era in ("modern", "legacy"):
+            server = FakeStream(era)
+            options = {
+                "elicitation_callback": lambda params: True,
+                "list_roots_callback": [],
+            }
+            async with self.client(server, **options) as client:
+                for number in range(200):
+                    method, params = dice.choice(seeds)
+                    message = {"jsonrpc": "2.0", "method": method, "params": params}
+                    if "/create" in method or "/list" in method:
+                        message["id"] = f"q{number}"
+                    line = json.dumps(self.mutated(message, dice)).encode()
+                    server.writer.write(line + b"\n")
+                await client.ping()
+
+    async def test_results(self):
+        import random
+
+        dice = random.Random(8)
+        tool = {"name": "t", "inputSchema": {}, "outputSchema": {"type": "object"}}
+        seeds = {
+            "server/discover": Script().default("server/discover"),
+            "initialize": Script("legacy").default("initialize"),
+            "tools/list": {"tools": [tool], "nextCursor": "", "ttlMs": 5},
+            "tools/call": {
+                "content": [{"type": "text", "text": "a"}],
+                "isError": False,
+            },
+            "resources/read": {"contents": [{"uri": "x", "text": "t"}], "ttlMs": 5},
+            "prompts/get": {"messages": [{"role": "user", "content": {"text": "x"}}]},
+            "completion/complete": {"completion": {"values": ["a"]}},
+        }
+        asked = {"resultType": "input_required", "requestState": "s"}
+        asked["inputRequests"] = {"k": question()}
+        for number in range(60):
+            methods = {
+                name: self.mutated(asked if dice.random() < 0.2 else seed, dice)
+                for name, seed in seeds.items()
+            }
+            if number % 3:
+                methods["server/discover"] = seeds["server/discover"]
+            server = FakeStream("legacy", **{k: v for k, v in methods.items() if v})
+            limits = quick(probe=0.05, timeout=0.05, rounds=1, grace=0.5)
+            options = {"elicitation_callback": lambda params: True, "limits": limits}
+            try:
+                async with self.client(server, **options) as client:
+                    await self.use(client)
+            except (ClientError, MCPError):
+                pass
+
+    async def use(self, client):
+        ref, argument = {"type": "ref/prompt"}, {"name": "a", "value": ""}
+        for method, words in (
+            (client.list_tools, ()),
+            (client.call_tool, ("t",)),
+            (client.read_resource, ("x",)),
+            (client.get_prompt, ("p",)),
+            (client.complete, (ref, argument)),
+        ):
+            try:
+                result = await method(*words)
+            except (ClientError, MCPError):
+                continue
+            if isinstance(result, Result):
+                views = (
+                    result.text,
+                    result.is_error,
+                    result.completions,
+                    result.content,
+                )
+                self.assertIsInstance(views[0], str)
+
+
 class ListTest(Logged):
     async def test_pages(self):
         """PAG-02, PAG-03: "" is a cursor, null and absence are the end."""

@@ -79,13 +79,23 @@ __all__ = [
 # ---- 1 Results ---------------------------------------------------------------------
 
 
+def _dict(value: object) -> Json:
+    """What should be an object; {} if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
 class Result(dict):  # type: ignore[type-arg]
     """A result object as the server sent it, with short names for its members."""
+
+    def _blocks(self, key: str) -> list[Json]:
+        value = self.get(key)
+        items = value if isinstance(value, list) else [value]
+        return [item for item in items if isinstance(item, dict)]
 
     @property
     def content(self) -> list[Json]:
         """Content blocks of a tool result."""
-        return self.get("content") or []
+        return self._blocks("content")
 
     @property
     def structured_content(self) -> Any:
@@ -100,36 +110,32 @@ class Result(dict):  # type: ignore[type-arg]
     @property
     def contents(self) -> list[Json]:
         """What resources/read gave."""
-        return self.get("contents") or []
+        return self._blocks("contents")
 
     @property
     def messages(self) -> list[Json]:
         """What prompts/get gave."""
-        return self.get("messages") or []
+        return self._blocks("messages")
 
     @property
     def completions(self) -> list[str]:
         """What completion/complete gave."""
-        return (self.get("completion") or {}).get("values") or []
+        values = _dict(self.get("completion")).get("values")
+        return values if isinstance(values, list) else []
 
     @property
     def text(self) -> str:
         """All text in it, one block after the other."""
         blocks = [*self.content, *self.contents]
         for message in self.messages:
-            content = message.get("content")
-            blocks += content if isinstance(content, list) else [content or {}]
-        parts = (block.get("text", block.get("resource", {})) for block in blocks)
-        return "\n".join(
-            part if isinstance(part, str) else str(part.get("text", ""))
-            for part in parts
-            if isinstance(part, str) or part.get("text")
-        )
+            blocks += Result(message).content
+        texts = (b.get("text", _dict(b.get("resource")).get("text")) for b in blocks)
+        return "\n".join(text for text in texts if isinstance(text, str))
 
     @property
     def data(self) -> bytes:
         """Bytes of the first resource content."""
-        first = self.contents[0]
+        first = self.contents[0] if self.contents else {}
         if "blob" in first:
             return binascii.a2b_base64(first["blob"])
         return str(first.get("text", "")).encode()
@@ -141,10 +147,9 @@ class Result(dict):  # type: ignore[type-arg]
 
 def _defaults(schema: object) -> Json:
     """What a form holds before a person touches it (ELI-01)."""
-    properties = schema.get("properties") if isinstance(schema, dict) else None
     return {
         name: field["default"]
-        for name, field in (properties or {}).items()
+        for name, field in _dict(_dict(schema).get("properties")).items()
         if isinstance(field, dict) and "default" in field
     }
 
@@ -415,7 +420,7 @@ class Subscription:
         """A notification that may be for this subscription."""
         uri = params.get("uri")
         if method == "notifications/subscriptions/acknowledged":
-            self.honored = params.get("notifications") or {}
+            self.honored = _dict(params.get("notifications"))
             for name in self._filter.keys() - self.honored.keys():
                 self._client._log(f"the server does not report {name}")
             if self._ready.is_set():
@@ -458,9 +463,8 @@ class Subscription:
 
     async def again(self, first: bool = False) -> None:
         """Subscribe with a legacy server, at the start and after a break."""
-        if self.uris and not (self._client.capabilities.get("resources") or {}).get(
-            "subscribe"
-        ):
+        offered = _dict(self._client.capabilities.get("resources"))
+        if self.uris and not offered.get("subscribe"):
             raise ClientError("the server does not offer subscriptions to resources")
         for uri in self.uris:
             await self._client._send("resources/subscribe", {"uri": uri})
@@ -742,7 +746,7 @@ class Client:
             result = await self._discover(version, limit)
             offered = result.get("supportedVersions")
             if isinstance(offered, list) and version in offered:
-                return self._adopt(version, result, result.get("_meta") or {})
+                return self._adopt(version, result, _dict(result.get("_meta")))
             why = VersionError(f"the server speaks {offered!r}, not {version}")
         except HttpStatusError as error:
             if error.status in (
@@ -826,10 +830,9 @@ class Client:
 
     def _adopt(self, version: str, result: Json, holder: Json) -> None:
         key = _rt._SERVER_KEY if holder is not result else "serverInfo"
-        info, capabilities = holder.get(key), result.get("capabilities")
         self.protocol_version = version
-        self.server_info = info if isinstance(info, dict) else {}
-        self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        self.server_info = _dict(holder.get(key))
+        self.capabilities = _dict(result.get("capabilities"))
         text = result.get("instructions")
         self.instructions = text if isinstance(text, str) else None
 
@@ -922,28 +925,25 @@ class Client:
         state: object,
         by_hand: bool,
         options: Json,
+        result: Optional[Result] = None,
     ) -> Result:
         """A request, again with answers while the server asks (MRT-04, MRT-08)."""
         for number in range(int(self.limits.rounds) + 1):
-            asked_before = {} if answers is None else {"inputResponses": answers}
-            echoed = {} if state is None else {"requestState": state}
-            result = await self._request(
-                method, {**params, **asked_before, **echoed}, **options
-            )
+            if result is None:
+                given = {} if answers is None else {"inputResponses": answers}
+                echoed = {} if state is None else {"requestState": state}
+                all_params = {**params, **given, **echoed}
+                result = await self._request(method, all_params, **options)
             if result.get("resultType") != "input_required" or by_hand:
                 return result
             asked, state = result.get("inputRequests"), result.get("requestState")
-            answers = None
+            result = answers = None
             if isinstance(asked, dict):
                 answers = await self._answer_all(asked)
             elif state is None:
-                raise InvalidReply(
-                    f"{method}: input is required, but none is asked for"
-                )
+                raise InvalidReply(f"{method}: input is required, but which?")
             else:
-                await asyncio.sleep(
-                    min(0.05 * 2**number, 2.0)
-                )  # the server has a reason
+                await asyncio.sleep(min(0.05 * 2**number, 2.0))  # it has a reason
         raise InvalidReply(f"{method}: asked more than {self.limits.rounds} times")
 
     # Answers to the server
@@ -955,9 +955,8 @@ class Client:
                 question.get("method"), str
             ):
                 raise InvalidReply(f"input request {key!r} is no request")
-            params = question.get("params")
-            params = params if isinstance(params, dict) else {}
             try:
+                params = _dict(question.get("params"))
                 answers[key] = await self._answer(question["method"], params)
             except MCPError as error:
                 raise InvalidReply(f"input request {key!r}: {error.message}") from error
@@ -1048,10 +1047,12 @@ class Client:
 
     def _changed(self, method: str, params: Json) -> None:
         uri = params.get("uri")
+        if uri is not None and not isinstance(uri, str):
+            return
         for stale in _STALE.get(method, ()):
             if self._cache is not None:
                 self._cache.drop(stale, None if uri is None else {"uri": uri})
-        id = (params.get("_meta") or {}).get(_rt._SUBSCRIPTION_KEY)
+        id = _dict(params.get("_meta")).get(_rt._SUBSCRIPTION_KEY)
         if method == "notifications/subscriptions/acknowledged" or id is not None:
             stream = self._streams.get(id) if type(id) is int else None
             if stream is not None:
@@ -1164,15 +1165,11 @@ class Client:
         **options: Any,
     ) -> Result:
         """Read a resource: .contents, or .text, or .data."""
-        resumed = input_responses is not None or request_state is not None
-        if not resumed and not allow_input_required:
+        result = None
+        if input_responses is None and request_state is None:
             result = await self._cached(
                 "resources/read", {"uri": uri}, refresh, options
             )
-            if result.get("resultType") != "input_required":
-                return result
-            request_state = result.get("requestState")
-            input_responses = await self._answer_all(result.get("inputRequests") or {})
         return await self._rounds(
             "resources/read",
             {"uri": uri},
@@ -1180,6 +1177,7 @@ class Client:
             request_state,
             allow_input_required,
             options,
+            result,
         )
 
     async def get_prompt(

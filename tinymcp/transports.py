@@ -387,7 +387,10 @@ class _Calls:
             return
         assert isinstance(message, dict)
         if kind != "response":
-            self._inbound(message)
+            try:
+                self._inbound(message)
+            except Exception as error:  # whatever a server says, its answers are read
+                self._log(f"could not handle {message['method']}: {error!r}")
         elif "result" in message:
             self._settle(message["id"], message["result"])
         else:
@@ -652,7 +655,10 @@ class _Http:
                 return connection
             location = connection.headers.get("location", "")
             self.give(connection, call)
-            target = url.join(location)
+            try:
+                target = url.join(location)
+            except ValueError:
+                raise ConnectionLost(f"a redirect to {location!r}") from None
             if target.origin != url.origin:
                 raise ConnectionLost(f"refused a redirect to {target.origin}")
             url = target
@@ -1121,6 +1127,7 @@ class _HttpTransport:
         body: bytes = b"",
         call: Optional[_Call] = None,
         again: bool = True,
+        ask: bool = True,
     ) -> _Connection:
         """One exchange, and more of them when the server asks for authorization."""
         while True:
@@ -1134,7 +1141,7 @@ class _HttpTransport:
             connection: _Connection = await self._http.exchange(
                 method, self._url, all_headers, body, call, again
             )
-            if connection.status not in (401, 403):
+            if connection.status not in (401, 403) or not ask:
                 if self._auth is not None:
                     self._auth.accepted()
                 return connection
@@ -1278,7 +1285,7 @@ class _HttpTransport:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.session:
             with contextlib.suppress(ClientError, asyncio.TimeoutError):
-                ending = self._authorized("DELETE", self._of_session())
+                ending = self._authorized("DELETE", self._of_session(), ask=False)
                 await asyncio.wait_for(ending, self._limits.grace)
         self.session = self.version = ""
         if self._http is not None:
