@@ -2491,7 +2491,9 @@ def _call(call: _Call) -> Optional[_Reply]:
 async def _acall(call: _Call) -> None:
     """Run an async handler and settle its call."""
     try:
-        value = await call.handler.function(**call.keywords())
+        value = call.handler.function(**call.keywords())
+        if hasattr(value, "__await__"):  # a wrapper may have awaited it already
+            value = await value
         reply = call.server._render(call, value)
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -3044,7 +3046,7 @@ class Context:
             raise MCPError(INVALID_PARAMS, "An elicitation answer needs an action")
         content = answer.get("content") if action == "accept" else None
         if form is not None and action == "accept":
-            wrong = _compile(form, "ctx.elicit")(content or {})
+            wrong = _compile(form, "ctx.elicit", noun="property")(content or {})
             if wrong or not isinstance(content or {}, dict):
                 raise MCPError(
                     INVALID_PARAMS, f"The elicitation answer is off: {wrong}"
@@ -4333,17 +4335,15 @@ def _guard_stdio() -> tuple[int, int]:
     """
     if not _kept_fds:
         try:
-            _kept_fds[:] = os.dup(0), os.dup(1)
+            os.fstat(0), os.fstat(1)
         except OSError:
             raise OSError("stdin or stdout is closed: nobody to talk to") from None
-        null = os.open(os.devnull, os.O_RDWR)
-        try:
-            os.dup2(2, 1)
-        except OSError:  # no stderr either
-            os.dup2(null, 1)
-            os.dup2(null, 2)
+        null = os.open(os.devnull, os.O_RDWR)  # which becomes 2 if that is closed
+        _kept_fds[:] = os.dup(0), os.dup(1)
+        os.dup2(2, 1)
         os.dup2(null, 0)
-        os.close(null)
+        if null != 2:
+            os.close(null)
         if sys.stdout is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
@@ -6460,7 +6460,7 @@ class Server(_Core):
         tool = self._handler(_Tool, "tool", signature, function, fields, bind, **how)
         tool.check = _compile(schema, where, self._warn, self._limits)
         tool.output = output and _compile(
-            output, f"{where}, result", self._warn, self._limits
+            output, f"{where}, result", self._warn, self._limits, "property"
         )
         tool.wrap, tool.headers = wrap, _x_headers(schema, where)
         tool.rate = _Bucket(rate) if rate else None
@@ -7086,8 +7086,9 @@ def _until_over(
         os._exit(0)
 
     def handle_by(handler: Any) -> None:
-        for number in numbers:
-            signal.signal(number, handler)
+        with contextlib.suppress(ValueError):  # at exit, and watch() does that
+            for number in numbers:
+                signal.signal(number, handler)
 
     handle_by(handle)
     try:

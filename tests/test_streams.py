@@ -1,0 +1,834 @@
+"""Section 8: newline framing, the Outlet, the stdout guard and both engines."""
+
+import asyncio
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+from unittest import mock
+
+import tinymcp
+from tinymcp import Context, Limits, Server
+
+rt = sys.modules[tinymcp.Server.__module__]
+HOME = pathlib.Path(rt.__file__).parent
+if (HOME / "__init__.py").exists():
+    HOME = HOME.parent
+
+D = "2025-11-25"
+COMPILED = tempfile.TemporaryDirectory()  # child processes compile the file once
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(HOME),
+    "PYTHONPYCACHEPREFIX": COMPILED.name,
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONUNBUFFERED": "",
+}
+PATIENCE = 20.0  # seconds until a test that waits for something has failed
+POSIX = os.name == "posix"
+
+
+def soon(condition, what="condition"):
+    """Wait until something that another thread does has happened."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true in {PATIENCE} s")
+        time.sleep(0.005)
+
+
+def stuck(outlet):
+    return outlet.queued and not outlet.queue
+
+
+def line(method, params=None, id=1):
+    message = {"jsonrpc": "2.0", "method": method}
+    if id is not None:
+        message["id"] = id
+    if params is not None:
+        message["params"] = params
+    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
+
+
+def call(tool, id=1, **arguments):
+    return line("tools/call", {"name": tool, "arguments": arguments}, id)
+
+
+def initialize(revision=D, **capabilities):
+    params = {"protocolVersion": revision, "capabilities": capabilities}
+    params["clientInfo"] = {"name": "t", "version": "0"}
+    return line("initialize", params, "i") + line(
+        "notifications/initialized", None, None
+    )
+
+
+def replies(data):
+    return [json.loads(each) for each in data.splitlines()]
+
+
+def by_id(data):
+    return {reply.get("id"): reply for reply in replies(data)}
+
+
+APP = """
+import atexit, asyncio, logging, os, subprocess, sys, threading, time
+print("at import")
+from tinymcp import Context, Limits, Server
+server = Server("app", "1", limits=Limits(**LIMITS))
+
+@server.tool(inline=True)
+def echo(text: str) -> str:
+    return text
+
+@server.tool
+def block(seconds: float) -> str:
+    time.sleep(seconds)
+    return "blocked"
+
+@server.tool
+def noisy() -> str:
+    print("from print")
+    os.write(1, b"from write\\n")
+    logging.basicConfig(stream=sys.stdout)
+    logging.warning("from logging")
+    subprocess.run([sys.executable, "-S", "-c", "print('from child')"], check=True)
+    return "quiet" + sys.stdin.read()
+
+if ASYNC:
+    @server.tool
+    async def nap(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "napped"
+
+@atexit.register
+def bye():
+    print("atexit ran", file=sys.stderr)
+"""
+
+
+class App:
+    """A server in a process of its own."""
+
+    def __init__(self, loop=False, use_async=False, after="", code=APP, **options):
+        limits = options.pop("limits", {})
+        body = code.replace("LIMITS", repr(limits)).replace("ASYNC", repr(use_async))
+        run = f"{body}\n{after}\nserver.run(loop={loop})\n"
+        env = {**ENVIRONMENT, **options.pop("env", {})}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes.update(stderr=subprocess.PIPE, env=env)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", run], **{**pipes, **options}
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def send(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def read(self):
+        return json.loads(self.process.stdout.readline())
+
+    def end(self, data=b""):
+        """(stdout, stderr) until the process has ended by itself."""
+        found = self.process.communicate(data, PATIENCE)
+        return found
+
+
+def tearDownModule():
+    COMPILED.cleanup()
+
+
+class Framing(unittest.TestCase):
+    CASES = [
+        (b"", []),
+        (b"a\n", [b"a"]),
+        (b"a\nb\n", [b"a", b"b"]),
+        (b"a\r\n\r\n\nb", [b"a\r", b"\r", b""]),
+        (b"\xe2\x80\xa8\x0b\x0c\x1c\x85\n", [b"\xe2\x80\xa8\x0b\x0c\x1c\x85"]),
+        (b"12345678\n", [b"12345678"]),
+        (b"123456789\nok\n", [None, b"ok"]),
+        (b"x" * 50 + b"\nok\n" + b"y" * 50 + b"\n", [None, b"ok", None]),
+    ]
+
+    def test_lines_whole_and_byte_by_byte_STD_01_STD_10(self):
+        for data, wanted in self.CASES:
+            for size in (1, 3, len(data) or 1):
+                with self.subTest(data[:20], size=size):
+                    lines = rt._Lines(8)
+                    found = []
+                    for start in range(0, len(data), size):
+                        found += lines.feed(data[start : start + size])
+                        self.assertLessEqual(len(lines.rest), 8)
+                    self.assertEqual(found, wanted)
+
+    def test_a_last_line_without_newline(self):
+        for data, wanted in ((b"a\nb", [b"b"]), (b"a\n", []), (b"x" * 9, [None])):
+            lines = rt._Lines(8)
+            lines.feed(data)
+            self.assertEqual(lines.end(), wanted)
+
+
+class Outlets(unittest.TestCase):
+    def setUp(self):
+        self.reader, self.writer = os.pipe()
+        self.outlets = []
+        self.addCleanup(self.end)
+
+    def end(self):
+        self.close_reader()
+        for outlet in self.outlets:  # its thread must not meet a new file there
+            soon(lambda outlet=outlet: not outlet.queued, "the outlet is done")
+        os.close(self.writer)
+
+    def close_reader(self):
+        if self.reader is not None:
+            os.close(self.reader)
+            self.reader = None
+
+    def outlet(self, limit=1 << 20, **options):
+        self.outlets.append(rt._Outlet(self.writer, limit, **options))
+        return self.outlets[-1]
+
+    def test_a_small_message_goes_out_at_once(self):
+        outlet = self.outlet()
+        self.assertTrue(outlet.write(b"one\n"))
+        self.assertEqual(os.read(self.reader, 100), b"one\n")
+        self.assertFalse(outlet.started)
+
+    def test_writers_do_not_interleave_nor_wait_A19(self):
+        outlet = self.outlet(1 << 24)
+        messages = [b"%d" % n * 9000 + b"\n" for n in range(10)]
+        threads = [
+            threading.Thread(target=lambda m=m: [outlet.write(m) for _ in range(20)])
+            for m in messages
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:  # nobody has read a byte yet
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
+        size = 20 * sum(map(len, messages))
+        data = b""
+        while len(data) < size:
+            data += os.read(self.reader, 1 << 16)
+        self.assertEqual(sorted(set(data.splitlines(True))), messages)
+        outlet.flush(PATIENCE)
+        self.assertEqual(outlet.queued, 0)
+
+    def test_over_the_limit_it_drops_or_waits(self):
+        filler = b"x" * 70000
+        dropping = self.outlet(100000, drop=True)
+        self.assertTrue(dropping.write(filler))
+        soon(lambda: stuck(dropping), "the writer is stuck")
+        results = [dropping.write(filler) for _ in range(3)]
+        self.assertIn(False, results)
+
+    def test_a_waiting_writer_goes_on_when_there_is_room(self):
+        outlet = self.outlet(100000)
+        filler = b"x" * 70000
+        done = threading.Event()
+
+        def write():
+            for _ in range(4):
+                outlet.write(filler)
+            done.set()
+
+        threading.Thread(target=write, daemon=True).start()
+        self.assertFalse(done.wait(0.05))
+        data = b""
+        while len(data) < 4 * len(filler):
+            data += os.read(self.reader, 1 << 16)
+        self.assertTrue(done.wait(PATIENCE))
+
+    def test_an_ending_outlet_waits_for_nobody(self):
+        outlet = self.outlet(100000)
+        outlet.write(b"x" * 90000)
+        soon(lambda: stuck(outlet), "the writer is stuck")
+        outlet.ending = True
+        self.assertFalse(outlet.write(b"x" * 90000))
+        outlet.flush(0.01)
+
+    def test_a_closed_reader_breaks_it_quietly_A15(self):
+        outlet = self.outlet()
+        self.close_reader()
+        self.assertFalse(outlet.write(b"lost\n"))
+        self.assertTrue(outlet.broken)
+        self.assertFalse(outlet.write(b"never\n"))
+
+    def test_a_reader_that_closes_while_much_is_queued(self):
+        outlet = self.outlet()
+        outlet.write(b"x" * 200000)
+        soon(lambda: stuck(outlet), "the writer is stuck")
+        self.close_reader()
+        soon(lambda: outlet.broken, "the outlet is broken")
+        outlet.flush(PATIENCE)
+
+    def test_drained_is_told_once_the_queue_is_low(self):
+        outlet = self.outlet(160000)
+        told = threading.Event()
+        outlet.on_drain = told.set
+        outlet.write(b"x" * 150000)
+        self.assertFalse(told.is_set())
+        data = 0
+        while data < 150000:
+            data += len(os.read(self.reader, 1 << 16))
+        self.assertTrue(told.wait(PATIENCE))
+
+    def test_a_non_blocking_pipe_of_somebody_else(self):
+        os.set_blocking(self.writer, False)
+        outlet = self.outlet()
+        outlet.write(b"y" * 300000)
+        outlet.write(b"end\n")
+        data = b""
+        while not data.endswith(b"end\n"):
+            data += os.read(self.reader, 1 << 16)
+        self.assertEqual(len(data), 300004)
+
+    def test_without_poll_the_thread_writes(self):
+        outlet = self.outlet()
+        outlet.poll = None
+        outlet.write(b"one\n")
+        self.assertEqual(os.read(self.reader, 100), b"one\n")
+
+    def test_a_short_write_is_finished(self):
+        outlet = self.outlet()
+        real = os.write
+        with mock.patch.object(rt.os, "write", lambda fd, data: real(fd, data[:2])):
+            outlet.write(b"abcdef\n")
+            data = b""
+            while len(data) < 7:
+                data += os.read(self.reader, 100)
+        self.assertEqual(data, b"abcdef\n")
+
+    def test_a_regular_file_takes_everything(self):
+        with tempfile.TemporaryFile() as file:
+            outlet = rt._Outlet(file.fileno(), 1 << 20)
+            outlet.write(b"z" * 300000)
+            outlet.flush(PATIENCE)
+            self.assertEqual(os.fstat(file.fileno()).st_size, 300000)
+
+
+def pipe_server(**options):
+    server = Server("pipes", "1", log=lambda level, text: None, **options)
+    server.proceed = threading.Event()
+
+    @server.tool(inline=True)
+    def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    def work(ctx: Context) -> str:
+        server.proceed.wait(PATIENCE)
+        return f"worked {ctx.cancelled}"
+
+    @server.tool
+    def sure(ctx: Context) -> str:
+        return str(ctx.confirm("Sure?"))
+
+    @server.resource("x://a")
+    def a() -> str:
+        return "a"
+
+    return server
+
+
+class Piped:
+    """A server on two pipes in a thread, with either engine."""
+
+    def __init__(self, server, loop):
+        self.server = server
+        self.in_fd, self.to = os.pipe()
+        self.out, self.out_fd = os.pipe()
+        self.file = os.fdopen(self.out, "rb")
+        self.thread = threading.Thread(
+            target=server._run_stdio, args=(self.in_fd, self.out_fd, loop)
+        )
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.server.proceed.set()
+        self.end()
+        self.file.close()
+        os.close(self.in_fd)
+
+    def send(self, data):
+        os.write(self.to, data)
+
+    def read(self):
+        return json.loads(self.file.readline())
+
+    def end(self):
+        """Close the input; returns what is still said."""
+        if self.to is None:
+            return b""
+        os.close(self.to)
+        self.to = None
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "the server did not end"
+        os.close(self.out_fd)
+        return self.file.read()
+
+
+class Engines(unittest.TestCase):
+    """What both engines do alike."""
+
+    def each(self, **options):
+        for loop in (False, True):
+            with self.subTest(loop=loop), Piped(pipe_server(**options), loop) as piped:
+                yield piped
+
+    def test_requests_replies_and_noise(self):
+        for piped in self.each():
+            piped.send(b"\r\n\n   \n" + initialize() + b"\xff\xfe\nnot json\n42\n")
+            piped.send(call("echo", 0, text="é\u2028𝄞") + line("ping", id="p"))
+            found = replies(piped.end())
+            self.assertEqual(
+                [f.get("id", f.get("error", {}).get("code")) for f in found],
+                ["i", -32700, -32700, -32600, 0, "p"],
+            )
+            self.assertEqual(found[4]["result"]["content"][0]["text"], "é\u2028𝄞")
+            self.assertTrue(all("id" not in f for f in found[1:4]))  # A12: never null
+
+    def test_a_slow_call_does_not_hold_up_a_fast_one_RPC_12(self):
+        for piped in self.each():
+            piped.send(initialize() + call("work", 1) + call("echo", 2, text="fast"))
+            self.assertEqual([piped.read()["id"], piped.read()["id"]], ["i", 2])
+            piped.server.proceed.set()
+            self.assertEqual(piped.read()["id"], 1)
+
+    def test_cancel_gets_no_reply_CAN_01(self):
+        for piped in self.each():
+            piped.send(initialize() + call("work", 0))
+            piped.read()
+            soon(piped.server._open.lines, "the call is open")
+            piped.send(line("notifications/cancelled", {"requestId": 0}, None))
+            piped.send(line("ping", id=1))
+            self.assertEqual(piped.read()["id"], 1)
+            piped.server.proceed.set()
+            self.assertEqual(piped.end(), b"")
+
+    def test_an_over_long_line_costs_itself_only_STD_10(self):
+        for piped in self.each(limits=Limits(line=200)):
+            piped.send(initialize() + b"x" * 5000 + b"\n" + line("ping", id=9))
+            self.assertEqual(piped.read()["id"], "i")
+            self.assertEqual(piped.read()["error"]["code"], -32600)
+            self.assertEqual(piped.read()["id"], 9)
+
+    def test_a_legacy_question_is_a_request_on_the_stream(self):
+        for piped in self.each():
+            piped.send(initialize(elicitation={}) + call("sure", 5))
+            piped.read()
+            question = piped.read()
+            self.assertEqual(question["method"], "elicitation/create")
+            answer = {"action": "accept", "content": {"confirm": True}}
+            reply = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+            piped.send(json.dumps(reply).encode() + b"\n")
+            self.assertEqual(piped.read()["result"]["content"][0]["text"], "True")
+
+    def test_changes_reach_both_eras_SUB_03(self):
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        for piped in self.each():
+            piped.send(initialize() + line("resources/subscribe", {"uri": "x://a"}, 1))
+            wanted = {
+                "notifications": {"resourceSubscriptions": ["x://a"]},
+                "_meta": meta,
+            }
+            piped.send(line("subscriptions/listen", wanted, 2))
+            piped.send(line("subscriptions/listen", wanted, 3))
+            for _ in range(4):
+                piped.read()
+            piped.server.notify_updated("x://a")
+            found = [piped.read()["params"] for _ in range(3)]
+            key = "io.modelcontextprotocol/subscriptionId"
+            tags = {f.get("_meta", {}).get(key) for f in found}
+            self.assertEqual(tags, {None, 2, 3})
+            last = by_id(piped.end())
+            self.assertEqual(set(last), {2, 3})  # each stream ends with its result
+
+    def test_accepted_calls_are_answered_at_the_end_of_input_A07(self):
+        for piped in self.each():
+            piped.send(initialize() + call("work", 1) + call("work", 2))
+            lines = piped.server._open.lines
+            soon(lambda lines=lines: sum(map(len, lines())) == 2, "both are open")
+            threading.Timer(0.05, piped.server.proceed.set).start()
+            self.assertEqual(set(by_id(piped.end())), {"i", 1, 2})
+
+    def test_a_question_that_nobody_can_answer_ends_with_the_input(self):
+        for piped in self.each():
+            piped.send(initialize(elicitation={}) + call("sure", 1))
+            piped.read()
+            piped.read()
+            began = time.monotonic()
+            piped.end()
+            self.assertLess(time.monotonic() - began, 5)
+
+    def test_calls_beyond_the_grace_are_given_up(self):
+        for piped in self.each(limits=Limits(grace=0.05)):
+            piped.send(initialize() + call("work", 1))
+            piped.read()
+            soon(piped.server._open.lines, "the call is open")
+            self.assertEqual(piped.end(), b"")
+
+    def test_timeouts_come_by_themselves(self):
+        for piped in self.each(limits=Limits(call_timeout=0.05)):
+            piped.send(initialize() + call("work", 1))
+            piped.read()
+            reply = piped.read()
+            self.assertTrue(reply["result"]["isError"])
+            piped.server.proceed.set()  # the late value is dropped
+            self.assertEqual(piped.end(), b"")
+
+    def test_a_closed_output_ends_it(self):
+        for loop in (False, True):
+            server = pipe_server()
+            in_fd, to = os.pipe()
+            out, out_fd = os.pipe()
+            thread = threading.Thread(
+                target=server._run_stdio, args=(in_fd, out_fd, loop)
+            )
+            thread.start()
+            os.close(out)
+            os.write(to, line("ping") * 3)
+            thread.join(PATIENCE)
+            self.assertFalse(thread.is_alive())
+            for fd in (in_fd, to, out_fd):
+                os.close(fd)
+
+    def test_a_fault_of_ours_costs_one_reply(self):
+        for piped in self.each():
+            with mock.patch.object(rt, "_classify", side_effect=ZeroDivisionError):
+                piped.send(line("ping"))
+                self.assertEqual(piped.read()["error"]["code"], -32603)
+            piped.send(line("ping", id=2))
+            self.assertEqual(piped.read()["id"], 2)
+
+    def test_a_descriptor_that_cannot_be_polled_is_read_by_a_thread_A09(self):
+        async def main(server, in_fd, out_fd):
+            loop = asyncio.get_running_loop()
+            with mock.patch.object(loop, "add_reader", side_effect=NotImplementedError):
+                async with rt._Entered(server):
+                    outlet = rt._Outlet(out_fd, 1 << 20)
+                    await rt._run_fds(server, in_fd, outlet, asyncio.Event())
+
+        in_fd, to = os.pipe()
+        out, out_fd = os.pipe()
+        os.write(to, initialize() + call("echo", 1, text="x"))
+        os.close(to)
+        asyncio.run(main(pipe_server(), in_fd, out_fd))
+        os.close(out_fd)
+        with os.fdopen(out, "rb") as file:
+            self.assertEqual(set(by_id(file.read())), {"i", 1})
+        os.close(in_fd)
+
+    def test_async_while_the_blocking_engine_runs_is_refused(self):
+        with Piped(pipe_server(), False) as piped:
+            piped.send(line("ping"))
+            piped.read()
+
+            async def late() -> str:
+                return ""
+
+            with self.assertRaisesRegex(tinymcp.DefinitionError, r"run\(loop=True\)"):
+                piped.server.add_tool(late)
+            piped.server.add_tool(lambda: "x", name="fine")
+
+
+class Process(unittest.TestCase):
+    def test_stdout_carries_messages_only_STD_02_A04(self):
+        for loop in (False, True):
+            with self.subTest(loop=loop), App(loop) as app:
+                out, err = app.end(
+                    initialize() + call("noisy", 1) + call("echo", 2, text="x")
+                )
+                self.assertEqual(set(by_id(out)), {"i", 1, 2})
+                self.assertEqual(by_id(out)[1]["result"]["content"][0]["text"], "quiet")
+                for text in ("print", "write", "logging", "child"):
+                    self.assertIn(b"from " + text.encode(), err)
+                self.assertIn(b"at import", err)
+                self.assertNotIn(b"\r", out)
+                self.assertEqual(app.process.returncode, 0)
+
+    def test_the_end_of_input_ends_the_process_A06_STD_06(self):
+        stuck = "threading.Thread(target=time.sleep, args=(3600,)).start()"
+        for loop in (False, True):
+            with (
+                self.subTest(loop=loop),
+                App(loop, after=stuck, limits={"grace": 0.1, "exit_grace": 0.2}) as app,
+            ):
+                app.send(initialize() + call("block", 1, seconds=3600))
+                app.read()
+                began = time.monotonic()
+                out, err = app.end()
+                self.assertLess(time.monotonic() - began, 5)
+                self.assertEqual(app.process.returncode, 0)
+                self.assertEqual(out, b"")
+                self.assertIn(b"atexit ran", err)
+                self.assertNotIn(b"Traceback", err)
+
+    def test_every_kind_of_standard_input_A08(self):
+        data = initialize() + call("echo", 1, text="x")
+        for loop in (False, True):
+            with tempfile.TemporaryFile() as file, self.subTest("file", loop=loop):
+                file.write(data)
+                file.seek(0)
+                with tempfile.TemporaryFile() as target:
+                    with App(loop, stdin=file, stdout=target) as app:
+                        app.process.wait(PATIENCE)
+                        self.assertEqual(app.process.returncode, 0)
+                    target.seek(0)
+                    self.assertEqual(set(by_id(target.read())), {"i", 1})
+            with (
+                self.subTest("null", loop=loop),
+                App(loop, stdin=subprocess.DEVNULL) as app,
+            ):
+                out, err = app.end()
+                self.assertEqual((out, app.process.returncode), (b"", 0), err)
+            here, there = socket.socketpair()
+            with (
+                self.subTest("socket", loop=loop),
+                App(loop, stdin=there, stdout=there) as app,
+            ):
+                there.close()
+                here.sendall(data)
+                here.shutdown(socket.SHUT_WR)
+                out = b""
+                while len(out.splitlines()) < 2:
+                    out += here.recv(65536)
+                app.process.wait(PATIENCE)
+                self.assertEqual(set(by_id(out)), {"i", 1})
+                here.close()
+
+    @unittest.skipUnless(POSIX, "needs a POSIX shell")
+    def test_closed_standard_streams(self):
+        script = textwrap.dedent("""
+            from tinymcp import Server
+            Server("x").run()
+        """)
+        for closed, code in (("<&-", 1), (">&-", 1), ("2>&- </dev/null", 0)):
+            done = subprocess.run(
+                ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, script],
+                env=ENVIRONMENT,
+                capture_output=True,
+                timeout=PATIENCE,
+            )
+            self.assertEqual(done.returncode, code, (closed, done.stderr))
+
+    @unittest.skipUnless(POSIX, "POSIX signals")
+    def test_one_signal_ends_it_A10(self):
+        import pty
+        import tty
+
+        for loop in (False, True):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                for terminal in (False, True):
+                    with self.subTest(loop=loop, number=number, terminal=terminal):
+                        options = {}
+                        if terminal:
+                            master, slave = pty.openpty()
+                            tty.setraw(slave)
+                            options["stdin"] = slave
+                        with App(loop, **options) as app:
+                            if terminal:
+                                os.write(master, line("ping"))
+                            else:
+                                app.send(line("ping"))
+                            app.read()
+                            app.process.send_signal(number)
+                            app.process.wait(PATIENCE)
+                            err = app.process.stderr.read()
+                        if terminal:
+                            os.close(master)
+                            os.close(slave)
+                        self.assertEqual(app.process.returncode, 0, err)
+                        self.assertIn(b"atexit ran", err)
+                        self.assertNotIn(b"Traceback", err)
+
+    @unittest.skipUnless(POSIX, "POSIX signals")
+    def test_a_signal_while_the_output_is_stuck(self):
+        limits = {"queue": 50000, "grace": 0.1, "exit_grace": 0.1}
+        for loop in (False, True):
+            with self.subTest(loop=loop), App(loop, limits=limits) as app:
+                app.send(line("ping"))
+                app.read()
+                for index in range(5):  # 200 KB of replies, 100 KB of calls
+                    app.send(call("echo", index, text="x" * 20000))
+                app.send(b"")
+                app.process.send_signal(signal.SIGTERM)
+                app.process.wait(PATIENCE)
+                self.assertEqual(app.process.returncode, 0)
+
+    @unittest.skipUnless(POSIX, "POSIX signals")
+    def test_a_second_signal_leaves_at_once(self):
+        with App(limits={"grace": 3600.0}) as app:
+            app.send(initialize() + call("block", 1, seconds=3600))
+            app.read()
+            app.process.send_signal(signal.SIGTERM)
+            end = time.monotonic() + PATIENCE
+            while app.process.poll() is None and time.monotonic() < end:
+                app.process.send_signal(signal.SIGTERM)
+                time.sleep(0.02)
+            self.assertEqual(app.process.returncode, 128 + signal.SIGTERM)
+
+    def test_two_hundred_large_calls_before_the_client_reads_A19(self):
+        for loop in (False, True):
+            with self.subTest(loop=loop), App(loop) as app:
+                text = "y" * 50000
+                app.send(initialize())
+                for index in range(200):
+                    app.send(call("echo", index, text=text))
+                app.send(line("ping", id="last"))
+                out, _ = app.end()
+                self.assertEqual(set(by_id(out)), {"i", "last", *range(200)})
+
+    def test_a_stderr_that_nobody_reads_G09(self):
+        with App(use_async=True) as app:
+            for index in range(100):
+                app.send(call("echo", index, text=5))
+                app.send(b"x" * 4000 + b"\n")
+            out = [app.read() for _ in range(200)]
+            self.assertEqual(len(out), 200)
+
+    def test_a_library_encoding_does_not_matter_A02(self):
+        env = {"PYTHONIOENCODING": "cp1252", "LC_ALL": "C"}
+        with App(env=env) as app:
+            out, _ = app.end(initialize() + call("echo", 1, text="é"))
+            self.assertIn("é".encode(), out)
+
+    def test_the_blocking_engine_never_imports_asyncio(self):
+        code = "from tinymcp import Server\nserver = Server('x')\nimport sys, atexit\n"
+        code += (
+            "atexit.register(lambda: print('asyncio' in sys.modules, file=sys.stderr))"
+        )
+        for loop, wanted in ((False, b"False\n"), (True, b"True\n")):
+            with App(loop, code=code) as app:
+                self.assertEqual(app.end(line("ping"))[1], wanted)
+
+
+class Connections(unittest.TestCase):
+    """await server.serve(reader, writer) over real sockets."""
+
+    def serve(self, main, **options):
+        server = pipe_server(**options)
+
+        async def run():
+            faults = []
+            asyncio.get_running_loop().set_exception_handler(
+                lambda loop, context: faults.append(context)
+            )
+
+            async def connected(reader, writer):
+                await server.serve(reader, writer)
+
+            listener = await asyncio.start_server(connected, "127.0.0.1", 0)
+            try:
+                await asyncio.wait_for(
+                    main(server, *listener.sockets[0].getsockname()), 20
+                )
+            finally:
+                server.proceed.set()
+                listener.close()
+            self.assertEqual(faults, [])
+
+        asyncio.run(run())
+
+    def test_small_packets_and_boot_noise_G10(self):
+        async def main(server, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            data = (
+                b"\x00\xffrst:0x1\r\n" + initialize() + call("echo", 1, text="x" * 50)
+            )
+            for start in range(0, len(data), 20):
+                writer.write(data[start : start + 20])
+                await writer.drain()
+            found = [json.loads(await reader.readline()) for _ in range(3)]
+            self.assertEqual([f.get("id") for f in found], [None, "i", 1])
+            writer.close()
+
+        self.serve(main)
+
+    def test_peers_are_apart_and_come_back_STD_09(self):
+        async def main(server, host, port):
+            for _ in range(2):
+                pairs = [await asyncio.open_connection(host, port) for _ in range(2)]
+                for (reader, writer), revision in zip(pairs, (D, "2025-03-26")):
+                    writer.write(initialize(revision))
+                    reply = json.loads(await reader.readline())
+                    self.assertEqual(reply["result"]["protocolVersion"], revision)
+                pairs[0][1].close()
+                pairs[1][1].write(line("ping", id=2))
+                self.assertEqual(json.loads(await pairs[1][0].readline())["id"], 2)
+                pairs[1][1].close()
+            while server._hub.listeners:
+                await asyncio.sleep(0.01)
+
+        self.serve(main)
+
+    def test_what_was_asked_is_answered_after_a_half_close(self):
+        async def main(server, host, port):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(initialize(elicitation={}) + call("work", 1) + call("sure", 2))
+            for _ in range(2):
+                await reader.readline()
+            writer.write_eof()
+            server.proceed.set()
+            rest = await reader.read()
+            self.assertEqual(
+                by_id(rest)[1]["result"]["content"][0]["text"], "worked False"
+            )
+            self.assertNotIn(2, by_id(rest))
+            writer.close()
+
+        self.serve(main)
+
+    def test_a_peer_that_resets_cancels_its_calls(self):
+        async def main(server, host, port):
+            client = socket.create_connection((host, port))
+            client.sendall(initialize() + call("work", 1))
+            while not server._open.lines():
+                await asyncio.sleep(0.01)
+            linger = (1).to_bytes(4, "little") + bytes(4)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            client.close()
+            while server._open.lines():
+                await asyncio.sleep(0.01)
+
+        self.serve(main)
+
+    def test_a_peer_that_reads_nothing_is_dropped(self):
+        async def main(server, host, port):
+            client = socket.create_connection((host, port))
+            client.sendall(initialize())
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with self.assertRaises(OSError):
+                while True:
+                    await loop.sock_sendall(client, call("echo", 1, text="x" * 60000))
+            client.close()
+
+        for limits in (Limits(queue=100000), Limits(write_timeout=0.1)):
+            self.serve(main, limits=limits)
+
+
+if __name__ == "__main__":
+    unittest.main()
