@@ -4680,9 +4680,26 @@ class _WriterPeer(_Peer):
         await self.drain()
 
 
+def _peer_credentials(writer: Any) -> Optional[Principal]:
+    """The user at the other end of a Unix socket, where the kernel tells (Linux)."""
+    import socket
+
+    end = writer.get_extra_info("socket")
+    if end is None or end.family != getattr(socket, "AF_UNIX", None):
+        return None
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    import struct
+
+    _, user, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, option, 12))
+    return Principal(f"uid:{user}", None)
+
+
 async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) -> None:
     """One connection with newline framing, until its end (STD-09)."""
     peer = _WriterPeer(server, writer, loop)
+    peer.principal = _peer_credentials(writer)
     lines = _Lines(server._limits.line)
     try:
         while True:
