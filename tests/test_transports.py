@@ -540,6 +540,7 @@ class HttpTest(Logged):
                     self.assertEqual(raised.exception.status, 502)
                     self.assertIn("Bad gateway", str(raised.exception))
             await client.ping()
+            self.assertFalse(client._transport._http._open)  # no connection is lost
 
     async def test_keep_alive(self):
         """One connection for calls one after the other, with JSON and with SSE."""

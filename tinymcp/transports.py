@@ -689,16 +689,22 @@ class _Http:
         connection.abort()
         self.give(connection)
 
+    async def whole(
+        self, connection: _Connection, limit: float, call: Optional[_Call] = None
+    ) -> bytes:
+        """The body of a response, after which the connection is given back."""
+        try:
+            return await connection.body(limit)
+        finally:
+            self.give(connection, call)
+
     async def fetch(
         self, method: str, url: str, headers: Json, body: bytes = b""
     ) -> tuple[int, dict[str, str], bytes]:
         """A whole request for oauth.py: (status, headers, body)."""
         connection = await self.exchange(method, _Url(url), headers.items(), body)
-        try:
-            data = await connection.body(1 << 20)
-            return connection.status, connection.headers, data
-        finally:
-            self.give(connection)
+        data = await self.whole(connection, 1 << 20)
+        return connection.status, connection.headers, data
 
     def close(self) -> None:
         for connection in (*self._idle, *self._open):
@@ -1075,8 +1081,7 @@ class _HttpTransport:
             connection = await asyncio.wait_for(
                 self._post(message), self._limits.timeout
             )
-            await connection.body(65536)
-            self._http.give(connection)
+            await self._http.whole(connection, 65536)
         except (ConnectionLost, asyncio.TimeoutError) as error:
             self._log(f"could not send {message.get('method', 'an answer')}: {error}")
         else:
@@ -1162,8 +1167,7 @@ class _HttpTransport:
 
     async def _text(self, connection: _Connection, call: Optional[_Call] = None) -> str:
         """A status as a sentence, from a response whose body is of no other use."""
-        body = await connection.body(self._limits.message)
-        self._http.give(connection, call)
+        body = await self._http.whole(connection, self._limits.message, call)
         return self._sentence(connection, body)
 
     def _sentence(self, connection: _Connection, body: bytes) -> str:
@@ -1182,8 +1186,7 @@ class _HttpTransport:
         return _rt._decode(data, int(limits.depth), int(limits.digits))
 
     async def _reply(self, connection: _Connection, call: _Call, session: str) -> None:
-        data = await connection.body(self._limits.message)
-        self._http.give(connection, call)
+        data = await self._http.whole(connection, self._limits.message, call)
         message: Any = None
         with contextlib.suppress(MCPError):
             message = self._decode(data)
@@ -1223,19 +1226,18 @@ class _HttpTransport:
         self, connection: _Connection, sse: _Sse, call: Optional[_Call] = None
     ) -> None:
         """Receive what one connection brings, to its end."""
-        with contextlib.suppress(ConnectionLost, asyncio.TimeoutError):
+        try:
             piece = await connection.read()
             while piece:
                 for data in sse.feed(piece):
                     self._message(data)
                 if call is not None and call.future.done():
-                    await asyncio.wait_for(
-                        connection.body(65536), 1.0
-                    )  # to keep it open
+                    await asyncio.wait_for(connection.body(65536), 1.0)  # to keep it
                 piece = await connection.read()
-        if not connection.reusable():
+        except (ConnectionLost, asyncio.TimeoutError):
             connection.abort()
-        self._http.give(connection, call)
+        finally:
+            self._http.give(connection, call)
 
     def _message(self, data: bytes) -> None:
         try:
