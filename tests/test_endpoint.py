@@ -1237,6 +1237,20 @@ class LegacyStreams(unittest.TestCase):
             client.send(legacy(session, "ping", id=9))
             self.assertEqual(client.reply().json["id"], 9)
 
+    def test_who_has_all_of_an_ended_stream_is_not_told_to_come_again(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+            client.send(legacy(session, "tools/call", {"name": "poll"}, id=8))
+            client.head()
+            event_id = client.chunk().split(b"\n")[0][4:].decode()
+            live.server.entered.wait(PATIENCE)
+            cancelled = message("notifications/cancelled", {"requestId": 8}, None)
+            fields = [("Mcp-Session-Id", session)]
+            live.ask(request(body=json.dumps(cancelled).encode(), headers=fields))
+            fields.append(("Last-Event-ID", event_id))
+            self.assertEqual(live.ask(request("GET", headers=fields)).status, 405)
+            self.assertEqual(live.ask(request("GET", headers=fields)).status, 404)
+
     def test_cancel_of_a_json_only_call_closes_the_connection(self):
         with Live() as live, live.client() as client:
             session = live.open()

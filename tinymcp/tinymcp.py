@@ -1853,8 +1853,8 @@ class _Handler:
         if self.inline and (self.lane or self.is_async):
             what = "lock=" if self.lane else "an async function"
             raise DefinitionError(
-                f"{kind} {name!r}: inline=True does not go with {what}; inline handlers "
-                "run on the reading thread and must never wait"
+                f"{kind} {name!r}: inline=True does not go with {what}: inline "
+                "handlers run on the reading thread and must never wait"
             )
 
 
@@ -2429,7 +2429,7 @@ class _Call:
             self.server._ended_one()
 
     def cancel(self) -> None:
-        """No reply, the handler is told, its worker and lane stay busy until it ends."""
+        """No reply; the handler is told; worker and lane stay busy until it ends."""
         if self.claim():
             self.stop()
             self.server._record(self, "cancelled")
@@ -2779,7 +2779,7 @@ class _Items(list):  # type: ignore[type-arg]  # of Root or of ResourceItem
 
 
 class ResourceItem:
-    """One content of a resource that a handler read: content (str, bytes), mime_type."""
+    """One content of a resource that a handler read: content and mime_type."""
 
     __slots__ = "content mime_type".split()
 
@@ -2823,6 +2823,19 @@ def _flat_form(schema: Any) -> tuple[dict[str, Any], Any]:
     form["properties"] = properties
     form.pop("additionalProperties", None)
     return form, convert
+
+
+def _old_form(form: dict[str, Any]) -> dict[str, Any]:
+    """The form for 2025-06-18: only booleans had a default then."""
+    fields = {
+        name: {
+            key: value
+            for key, value in field.items()
+            if key != "default" or field.get("type") == "boolean"
+        }
+        for name, field in form.get("properties", {}).items()
+    }
+    return {**form, "properties": fields}
 
 
 def _digest(value: Any) -> str:
@@ -3036,7 +3049,7 @@ class Context:
     def elicit_url(
         self, message: str, url: str, key: Optional[str] = None
     ) -> ElicitResult:
-        """Send a person to a page, for secrets: form mode is never for them (ELI-03)."""
+        """Send a person to a page: for secrets, which no form may ask for (ELI-03)."""
         params = {"mode": "url", "message": message, "url": url}
         return self._elicited(self._ask(key, "elicitation/create", params), None)
 
@@ -3261,7 +3274,8 @@ class _Core:
             kind = _classify(message)
             if kind == "request":
                 call = _Call(self, peer, message, size)
-                return self._request(call) if self._audit is None else self._audited(call)
+                answer = self._request if self._audit is None else self._audited
+                return answer(call)
             if kind == "notification":
                 self._notified(message["method"], message.get("params") or {}, peer)
             else:
@@ -3603,7 +3617,7 @@ class _Core:
         return call
 
     def _launch_listen(self, call: _Call) -> None:
-        """Join the hub, then acknowledge: no change is lost after it, none comes before."""
+        """Join the hub, then acknowledge: no change is lost, and none comes before."""
         params = {"_meta": {_SUBSCRIPTION_KEY: call.id}, "notifications": call.state}
         self._owe(call, math.inf)
         self._hub.add(call.listener)
@@ -3675,14 +3689,14 @@ class _Core:
 
     def _entry(self, item: Any, revision: str) -> bytes:
         encoded: Optional[bytes] = item.encoded.get(revision)
-        if encoded is None:
-            fields = _prune(item.kind, item.fields, revision)
-            if item.kind == "tool" and item.wrap and "outputSchema" in fields:
-                if revision < E:
-                    wrapped = _wrapped(fields.pop("outputSchema"))
-                    if wrapped:
-                        fields["outputSchema"] = wrapped
-            encoded = item.encoded[revision] = _encode(fields)
+        if encoded is not None:
+            return encoded
+        fields = _prune(item.kind, item.fields, revision)
+        if revision < E and "outputSchema" in fields and item.wrap:
+            wrapped = _wrapped(fields.pop("outputSchema"))
+            if wrapped:
+                fields["outputSchema"] = wrapped
+        item.encoded[revision] = encoded = _encode(fields)
         return encoded
 
     # User work
@@ -3958,8 +3972,9 @@ class _Core:
                 params = dict(request.get("params") or {})
                 if params.get("mode") == "url":
                     params["elicitationId"] = os.urandom(12).hex()
-                elif session.revision < D:
+                elif session.revision < D and "requestedSchema" in params:
                     params.pop("mode", None)
+                    params["requestedSchema"] = _old_form(params["requestedSchema"])
                 session.pending[request_id] = (call, key)
                 call.waiting[request_id] = ask.digests.get(key, "")
                 message = {"jsonrpc": "2.0", "id": request_id, **request}
@@ -4140,6 +4155,12 @@ class _Core:
                 watch[2] = False
                 self._wake()
 
+    def _watch_idle(self) -> None:
+        """An engine starts, or there is a new watch."""
+        if self._idle:
+            self._hear()
+            self._wake()
+
     def _idle_due(self, now: float) -> Optional[float]:
         dues = []
         for watch in self._idle:
@@ -4233,8 +4254,8 @@ class _Lines:
 class _Outlet:
     """The only writer of a file descriptor, from any thread, whole messages only.
 
-    A small message goes out at once if poll says that the pipe takes it; everything else
-    waits in a bounded queue for one lazy daemon thread. O_NONBLOCK is never set: the
+    A small message goes out at once if poll says that the pipe takes it; all else waits
+    in a bounded queue for one lazy daemon thread. O_NONBLOCK is never set: the
     file description may belong to others too.
     """
 
@@ -4429,6 +4450,7 @@ class _Ticker:
         self.changed = threading.Condition(threading.Lock())
         self.woken = self.started = False
         server._wake = self.wake
+        server._watch_idle()
 
     def wake(self) -> None:
         with self.changed:
@@ -4497,12 +4519,14 @@ class _Loop:
         self.timer: Any = None
         self.woken = False
         self.tasks: set[Any] = set()
-        self.extra: list[Callable[[float], Optional[float]]] = []  # more _tick functions
+        # More functions that are called with the time and tell when to come again.
+        self.extra: list[Callable[[float], Optional[float]]] = []
         self.make: Any = self.loop.create_task
         if sys.version_info >= (3, 12):
             make = functools.partial(asyncio.Task, loop=self.loop, eager_start=True)
             self.make = make
         server._wake, server._spawn = self.wake, self.spawn
+        server._watch_idle()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
         """On the loop's thread: at once if this is it, else soon."""
@@ -5159,9 +5183,9 @@ def _origin_host(origin: str) -> tuple[str, int | None] | None:
 
 
 # ---- 10 HTTP endpoint --------------------------------------------------------------
-# Streamable HTTP on asyncio streams: gates first, era by request, then dispatch. Nothing
-# is kept for a request that is refused (C10). One connection is one task; it waits only
-# when a call waits.
+# Streamable HTTP on asyncio streams: gates first, era by request, then dispatch.
+# Nothing is kept for a request that is refused (C10). One connection is one task; it
+# waits only when a call waits.
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _JSON = b"Content-Type: application/json\r\n"
@@ -5245,7 +5269,7 @@ class _HttpSession(_Session):
         return stream
 
     def close_stream(self, stream: _Stream) -> None:
-        """The stream has ended and was read to its end, or is too old to be asked for."""
+        """The stream was read to its end, or is too old to be asked for."""
         if self.streams.get(stream.number) is stream:
             del self.streams[stream.number]
             self.kept -= stream.size
@@ -5280,7 +5304,7 @@ class _SessionPeer(_Peer):
 
 
 class _Exchange(_Peer):
-    """One HTTP request and its reply: a JSON body, or an SSE stream once it is needed."""
+    """One HTTP request and its reply: a JSON body, or an SSE stream if needed."""
 
     __slots__ = (
         "connection endpoint head json sse cors open ended waiter line stream call "
@@ -5458,7 +5482,7 @@ class _Exchange(_Peer):
             self.end()
 
     def end_stream(self) -> None:
-        """Written is not read: a legacy stream stays for Last-Event-ID, within bounds."""
+        """Written is not read: a legacy stream stays for Last-Event-ID, bounded."""
         connection = self.connection
         if self.ended:
             return
@@ -5689,7 +5713,7 @@ class _Denied(_HttpError):
 
 
 class _Auth:
-    """Who may come in: bearer tokens of our own, or a verifier of access tokens (AUR)."""
+    """Who may come in: tokens of our own, or a verifier of access tokens (AUR)."""
 
     def __init__(self, options: dict[str, Any], path: str) -> None:
         self.file = options["token_file"]
@@ -6192,6 +6216,11 @@ class _Endpoint:
         exchange.session = session
         last = head.headers.get("last-event-id")
         stream, after = self.find_stream(session, last)
+        if stream.ended and after >= stream.sequence:
+            # A cancelled call ends without a reply: clients that were told 200 would
+            # come back for it once a second, for ever. 405 ends that.
+            session.close_stream(stream)
+            raise _HttpError(405, "This stream has ended, and you have all of it")
         if stream.exchange is not None:
             stream.exchange.end_stream()  # the newer one is the one that is alive
         exchange.stream = stream
@@ -6312,6 +6341,8 @@ _HTTP = {
     "client_ca": None,
     "reuse_port": False,
 }
+# Options that every kind of handler takes, and two that registration adds.
+_HOW = frozenset("inline lock timeout scopes properties check".split())
 _GUARDS = ("insecure", "token", "token_file", "auth", "client_ca")
 
 
@@ -6365,14 +6396,11 @@ class Server(_Core):
         info = {"name": name, "version": version, **info}
         self._info = {_camel(k): _wire(v) for k, v in info.items() if v is not None}
         self._instructions = instructions
-        self._experimental = experimental
+        self._experimental, self._lifespan = experimental, lifespan
         self._audit = audit_arguments if audit or audit_arguments else None
         self._write_audit = self._to_stderr
-        self._cache_hints = (ttl_ms, cache_scope)
-        self._page_size = page_size
-        self._eras = (legacy, modern)
-        self._read_only = read_only
-        self._lifespan = lifespan
+        self._cache_hints, self._page_size = (ttl_ms, cache_scope), page_size
+        self._eras, self._read_only = (legacy, modern), read_only
         self._mode: Optional[str] = None  # the engine that runs: "blocking" or "loop"
         self._users = 0  # transports that share the lifespan
         self._exit: Any = None
@@ -6509,7 +6537,7 @@ class Server(_Core):
         bind: Any = None,
         **how: Any,
     ) -> Any:
-        unknown = how.keys() - {"inline", "lock", "timeout", "scopes", "properties", "check"}
+        unknown = how.keys() - _HOW
         name = (
             fields.get("uri") or fields.get("uriTemplate") or fields.get("name", kind)
         )
@@ -6642,15 +6670,14 @@ class Server(_Core):
         """Call function when no message came for so long (a client that went silent);
         once, until the next message."""
         self._idle.append([float(seconds), function, False])
-        self._hear()
-        self._wake()
+        self._watch_idle()
 
     # Use without a client
 
     def call(self, name: str, arguments: Any = None, *, answers: Any = None) -> Any:
         """Call a tool in this process and return its result; for tests.
 
-        answers: what to say to its questions, by key or by position ("1", "2" ...): True
+        answers: what to say to its questions, by key or position ("1", "2" ...): True
         or False for a confirm, a dict for a form, None to decline, text for sampling, a
         list of URIs for roots, or a whole answer. MCPError for an RPC error; KeyError
         names a question without an answer.
@@ -6981,7 +7008,7 @@ def _check_bind(options: dict[str, Any]) -> None:
     guarded = any(options[name] for name in _GUARDS) or "TINYMCP_TOKEN" in os.environ
     if not _is_loopback(options["host"]) and not guarded:
         raise ValueError(
-            f"binding {options['host']} lets everybody on the network call these tools; "
+            f"binding {options['host']} lets everybody on the network call the tools; "
             "give --token-file FILE (token=), say --insecure (insecure=True) if that "
             "is meant, or stay on 127.0.0.1"
         )
@@ -7074,8 +7101,7 @@ def _until_over(
     """Call main; SIGINT or SIGTERM asks for its end, a second one leaves at once.
 
     After it the process is to end, since a client waits for that: a signal that comes
-    late (stdin closed and SIGTERM at once) may not cut the exit short, and a thread
-    that still runs may not hold it for more than so many seconds.
+    late (stdin closed and SIGTERM at once) may not cut the exit short.
     """
     import atexit
     import signal
@@ -7096,24 +7122,38 @@ def _until_over(
         if thread.is_alive():  # else the interpreter is on its way out
             raise SystemExit(0)
 
-    def watch() -> None:
-        thread.join()
-        time.sleep(seconds)
-        atexit._run_exitfuncs()
-        os._exit(0)
-
     def handle_by(handler: Any) -> None:
-        with contextlib.suppress(ValueError):  # at exit, and watch() does that
+        with contextlib.suppress(ValueError):  # _leave_no_thread runs this
             for number in numbers:
                 signal.signal(number, handler)
 
     handle_by(handle)
     try:
         main()
-        threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
+        _leave_no_thread(seconds, 0)
     finally:
         atexit.register(handle_by, signal.SIG_IGN)  # default actions come back else
         handle_by(late)
+
+
+def _leave_no_thread(seconds: float, status: int) -> None:
+    """Once the main thread is through, no other may hold the process for longer.
+
+    A client waits for our exit; a stuck sensor thread must not make us an orphan.
+    """
+    import atexit
+
+    exiting = threading.Event()
+
+    def watch() -> None:
+        threading.main_thread().join()
+        time.sleep(seconds)
+        if not exiting.is_set():
+            atexit._run_exitfuncs()
+        os._exit(status)
+
+    atexit.register(exiting.set)  # the last one registered is the first to run
+    threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
 
 
 def _load(target: str) -> Server:
@@ -7135,7 +7175,9 @@ def _load(target: str) -> Server:
     for known in (name, "server", "app", "mcp"):
         if known in servers:
             return servers[known]
-    if len({id(server) for server in servers.values()}) != 1:
+    if not servers:
+        raise ValueError("defines no Server at its top level")
+    if len({id(server) for server in servers.values()}) > 1:
         raise ValueError(f"holds {len(servers)} servers; say which: {path}:NAME")
     return next(iter(servers.values()))
 
@@ -7175,7 +7217,7 @@ _OPTIONS = (  # of `run`: option, argument, keyword of Server.run(), help
     ("--reuse-port", "", "reuse_port", "let several processes share the port"),
     ("--audit", "", "audit", "a JSON line on stderr for each call"),
     ("--audit-arguments", "", "audit_arguments", "with the values of its arguments"),
-    ("--log-level", "LEVEL", "log_level", "one of " + ", ".join(_LEVELS)),
+    ("--log-level", "LEVEL", "log_level", "log from there: debug, info, warning, error ..."),
 )
 # Commands of cli.py that are clients, and their help.
 _CLIENT_COMMANDS = {
@@ -7276,7 +7318,10 @@ def main(argv: Optional[list[str]] = None) -> int:
     except (ValueError, OSError) as error:
         print(f"tinymcp: {app}: {' '.join(str(error).split())}", file=sys.stderr)
         definition = isinstance(error.__cause__, DefinitionError)
-        return 1 if definition and command == "check" else 2
+        status = 1 if definition and command == "check" else 2
+        if argv is None:
+            _leave_no_thread(Limits.exit_grace, status)
+        return status
     except KeyboardInterrupt:  # while the app is loaded
         return 130
     return 0
