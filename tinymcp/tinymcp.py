@@ -5536,7 +5536,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader transport parser exchange keep line task principal state "
-        "continued writer eof"
+        "continued writer eof served marked"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5556,6 +5556,7 @@ class _Connection:
         self.principal: Any = None
         self.state = ""
         self.continued = False
+        self.served = self.marked = 0  # requests so far, and when idle was armed
 
     def expect(self, state: str, seconds: float) -> None:
         """Arms the time-out of a state once: bytes that trickle do not restart it."""
@@ -5576,21 +5577,31 @@ class _Connection:
             self.transport.close()
         elif self.state == "write":
             self.transport.abort()
+        elif self.exchange is not None or self.served != self.marked:
+            self.rest()  # one timer for many requests: cut off within two idle_timeouts
         else:
             self.transport.close()
 
+    def rest(self) -> None:
+        """Between requests."""
+        self.state, self.marked = "", self.served
+        self.expect("idle", self.endpoint.server._limits.idle_timeout)
+
     async def run(self) -> None:
-        limits, parser = self.endpoint.server._limits, self.parser
         read, feed = self.reader.read, self.parser.feed
         try:
             while self.keep and not self.endpoint.closing:
-                if not parser.pending:
-                    self.expect("idle", limits.idle_timeout)
+                if self.state != "idle" and not self.parser.pending:
+                    self.rest()
                 data = await read(65536)
                 if not data:
                     break
                 feed(data)
-                await self.requests()
+                while self.keep and self.step():
+                    if self.exchange is not None:
+                        await self._wait(self.exchange)
+                    if self.transport.get_write_buffer_size() > 65536:
+                        await self._drain()
         except _HttpError as error:
             body = error.message.encode("utf-8") + b"\n"
             self.transport.write(_response_bytes(error.status, _TEXT, body, False))
@@ -5603,31 +5614,29 @@ class _Connection:
             self.relax()
             self.transport.close()
 
-    async def requests(self) -> None:
-        """Every request that is complete in the buffer."""
+    def step(self) -> bool:
+        """Handles the next request, if all of it is there."""
         limits, parser = self.endpoint.server._limits, self.parser
-        while self.keep:
-            head = parser.head()
-            if head is None:
-                if parser.pending:
-                    self.expect("head", limits.head_timeout)
-                return
-            body = parser.body()
-            if body is None:
-                self.expect("body", limits.body_timeout)
-                self._continue(head)
-                return
+        head = parser.head()
+        if head is None:
+            if parser.pending:
+                self.expect("head", limits.head_timeout)
+            return False
+        body = parser.body()
+        if body is None:
+            self.expect("body", limits.body_timeout)
+            self._continue(head)
+            return False
+        self.served += 1
+        if self.state != "idle":
             self.relax()
-            self.continued = False
-            self.keep = head.keep_alive and not self.endpoint.closing
-            exchange = _Exchange(self, head)
-            if self.endpoint.auth and not await self.endpoint.admit(exchange):
-                continue
-            self.endpoint.handle(exchange, body)
-            if not exchange.ended:
-                await self._wait(exchange)
-            if self.transport.get_write_buffer_size() > 65536:
-                await self._drain()
+        self.continued = False
+        self.keep = head.keep_alive and not self.endpoint.closing
+        exchange = _Exchange(self, head)
+        self.endpoint.handle(exchange, body)
+        if not exchange.ended:
+            self.exchange = exchange
+        return True
 
     def _continue(self, head: _Head) -> None:
         """100 Continue, unless the request is refused by its head alone."""
@@ -5637,7 +5646,6 @@ class _Connection:
             self.transport.write(_CONTINUE)
 
     async def _wait(self, exchange: _Exchange) -> None:
-        self.exchange = exchange
         exchange.waiter = self.endpoint.loop.loop.create_future()
         if self.eof:
             self.lost(final=False)
