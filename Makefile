@@ -65,6 +65,7 @@ conformance:
 # Real clients in their own environments; the short form is what CI runs.
 interop:
 	$(PYTHON) tests/interop/run.py
+	$(PYTHON) tests/interop/client_run.py
 
 interop-short:
 	$(PYTHON) tests/interop/run.py --short

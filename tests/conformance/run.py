@@ -1,6 +1,6 @@
-"""Runs the official MCP conformance suite against server.py and prints what came out.
+"""Runs the official MCP conformance suite against server.py and client.py.
 
-python3 tests/conformance/run.py [--keep DIR] [--port N]   (make conformance)
+python3 tests/conformance/run.py [--only server|client] [--keep DIR] [--port N]
 
 Needs node and npm; the suite is installed, pinned, below .cache/. A FAILURE or WARNING
 in a scored scenario, or in one of ALSO, is an error. Nothing is expected to fail.
@@ -18,9 +18,17 @@ import tempfile
 import time
 
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-SETS = {"2025-11-25": 30, "2026-07-28": 37}  # scored server scenarios in each
+SETS = {  # scored scenarios in each
+    ("server", "2025-11-25"): 30,
+    ("server", "2026-07-28"): 37,
+    ("client", "2025-11-25"): 18,
+    ("client", "2026-07-28"): 32,
+}
 # Not scored by the suite, but wanted here.
 ALSO = {
+    "auth/client-credentials-basic",
+    "auth/enterprise-managed-authorization",
+    "json-schema-2020-12-preservation",
     "http-custom-header-server-validation",
     "http-header-validation",
     "json-schema-2020-12",
@@ -82,16 +90,16 @@ def install():
         subprocess.run(["npm", "install", *place, *options, SUITE], check=True)
 
 
-def scenarios(revision):
-    """(scored, not scored) server scenarios of a set, from the suite's own list.
+def scenarios(side, revision):
+    """(scored, not scored) scenarios of a set, from the suite's own list.
 
     The list is YAML of one shape: top-level keys, and below them items of one line, or
-    of `- scenario: NAME` followed by `leg: server`.
+    of `- scenario: NAME` followed by `leg: server` or `leg: client`.
     """
     text = (PACKAGE / "requirements" / f"{revision}.yaml").read_text("utf-8")
     parts = dict(re.findall(r"^(\w+):\n((?:(?: .*)?\n)+)", text + "\n", re.MULTILINE))
-    scored = re.findall(r"^ +- (\S+)$", parts["server"], re.MULTILINE)
-    pattern = r"- scenario: (\S+)\n +leg: server\n"
+    scored = re.findall(r"^ +- (\S+)$", parts[side], re.MULTILINE)
+    pattern = rf"- scenario: (\S+)\n +leg: {side}\n"
     return scored, re.findall(pattern, parts["not_scored"])
 
 
@@ -121,31 +129,37 @@ def stop(process):
         print("the fixture did not end on SIGTERM and was killed")
 
 
-def judge(revision, port, folder):
+def judge(side, revision, port, folder):
     """Runs one set; returns {scenario: its checks}."""
+    whom = ["--url", f"http://localhost:{port}/mcp"]
+    if side == "client":
+        # All clients of a set run at once: time enough for a busy machine.
+        command = f'"{sys.executable}" "{HERE / "client.py"}"'
+        whom = ["--command", command, "--timeout", "120000"]
     subprocess.run(
         [
             *("node", "--import", str(HERE / "node20-shim.mjs")),
-            *(str(PACKAGE / "dist" / "index.js"), "server"),
-            *("--url", f"http://localhost:{port}/mcp"),
+            *(str(PACKAGE / "dist" / "index.js"), side, *whom),
             *("--requirements", revision, "-o", str(folder)),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # what counts is in checks.json
         timeout=600,
     )
     results = {}
-    for path in sorted(folder.glob("*/checks.json")):
-        name = re.fullmatch(r"server-(.+?)-\d{4}-\d\d-\d\dT[\d-]+Z", path.parent.name)
+    for path in sorted(folder.glob("**/checks.json")):
+        place = path.parent.relative_to(folder).as_posix()
+        name = re.fullmatch(r"(?:server-)?(.+?)-\d{4}-\d\d-\d\dT[\d-]+Z", place)
         results[name[1]] = json.loads(path.read_text("utf-8"))
     return results
 
 
-def report(revision, results):
+def report(side, revision, results):
     """Prints the table of one set; returns how many scenarios are wrong."""
-    scored, others = scenarios(revision)
+    scored, others = scenarios(side, revision)
     wrong = passed = 0
-    print(f"\nserver, {revision}")
+    print(f"\n{side}, {revision}")
     for name in scored + others:
         checks = results.get(name, [])
         counted = name in scored or name in ALSO
@@ -161,8 +175,8 @@ def report(revision, results):
         for check in bad if counted else []:
             print("      ", check["status"], check["id"], check.get("errorMessage"))
     print(f"  {passed} of {len(scored)} scored scenarios pass")
-    if len(scored) != SETS[revision]:
-        print(f"  the set should have {SETS[revision]} scored scenarios")
+    if len(scored) != SETS[side, revision]:
+        print(f"  the set should have {SETS[side, revision]} scored scenarios")
         wrong += 1
     return wrong
 
@@ -179,17 +193,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", metavar="DIR", help="leave the suite's results there")
     parser.add_argument("--port", type=int, help="judge the server that listens there")
+    parser.add_argument("--only", choices=("server", "client"), help="one side")
     options = parser.parse_args()
     install()
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.keep or temporary)
         port = options.port or free_port()
-        process = None if options.port else start(port)
+        served = options.port or options.only == "client"
+        process = None if served else start(port)
         try:
-            for revision in SETS:
-                results = judge(revision, port, folder / revision)
-                wrong += report(revision, results)
+            for side, revision in SETS:
+                if options.only in (None, side):
+                    results = judge(side, revision, port, folder / side / revision)
+                    wrong += report(side, revision, results)
         finally:
             if process:
                 stop(process)
