@@ -50,8 +50,8 @@ import time
 
 TYPE_CHECKING = False  # typing would cost a small board more than all of this file
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-    from typing import Any, Optional
+    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from typing import Any, AsyncIterator, Iterator, Optional
 
 __version__ = "0.1.0"
 __all__ = [
@@ -4675,14 +4675,17 @@ class _WriterPeer(_Peer):
         taken = -1
         try:
             while True:
-                before, taken = taken, self.sent - self.transport.get_write_buffer_size()
+                before = taken
+                taken = self.sent - self.transport.get_write_buffer_size()
                 if before == taken:
-                    return self.transport.abort()
+                    self.transport.abort()
+                    break
                 with contextlib.suppress(asyncio.TimeoutError):
                     seconds = self.server._limits.write_timeout
-                    return await asyncio.wait_for(self.writer.drain(), seconds)
+                    await asyncio.wait_for(self.writer.drain(), seconds)
+                    break
         except OSError:  # it is gone: the reader hears of it too
-            return None
+            pass
         finally:
             self.draining = None
             self.server._wake()
@@ -4792,10 +4795,11 @@ _HOST = r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+?)\.?)(?::([0-9]{0,5}))?"
 class _HttpError(Exception):
     """A request that cannot be served: answer with the status, then close."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: bytes = b"") -> None:
         super().__init__(status, message)
         self.status = status
         self.message = message
+        self.headers = headers
 
 
 # A request head. Requests share it: headers must not be changed. version: "1.1" or
@@ -5204,6 +5208,7 @@ _PREFLIGHT = (
     b"Access-Control-Allow-Methods: POST, GET, DELETE\r\n"
     b"Access-Control-Allow-Headers: %b\r\nAccess-Control-Max-Age: 86400\r\n"
 )
+_SSE = "text/event-stream"
 _EVENT_ID = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
@@ -5214,14 +5219,13 @@ class _Stream:
     with Last-Event-ID for what it has not seen (HTL-11), and for nothing else.
     """
 
-    __slots__ = "session number sequence kept size exchange ended dropped".split()
+    __slots__ = "session number sequence kept exchange ended dropped".split()
 
     def __init__(self, session: _HttpSession, number: int) -> None:
         self.session = session
         self.number = number
         self.sequence = 0
         self.kept: collections.deque[tuple[int, bytes]] = collections.deque()
-        self.size = 0
         self.exchange: Optional[_Exchange] = None
         self.ended = False
         self.dropped = 0  # the newest event that is kept no more
@@ -5232,15 +5236,22 @@ class _Stream:
         event = _sse_event(data, event_id, retry)
         if data:
             self.kept.append((self.sequence, event))
-            self.size += len(event)
-            self.session.endpoint.kept(self.session, len(event))
+            self.session.keep(len(event))
         if self.exchange is not None:
             self.exchange.write_event(event)
 
-    def drop_oldest(self) -> int:
+    def drop_oldest(self) -> None:
         self.dropped, event = self.kept.popleft()
-        self.size -= len(event)
-        return len(event)
+        self.session.keep(-len(event))
+
+    def close(self) -> None:
+        """It was read to its end, or is too old to be asked for, or its session ends."""
+        self.ended = True
+        if self.exchange is not None:
+            self.exchange.end_stream()
+        while self.kept:
+            self.drop_oldest()
+        self.session.streams.pop(self.number, None)
 
 
 class _HttpSession(_Session):
@@ -5264,18 +5275,44 @@ class _HttpSession(_Session):
         self.numbers += 1
         ended = [s for s in self.streams.values() if s.ended]
         for old in ended[: max(0, len(ended) - 15)]:  # nobody came back for these
-            self.close_stream(old)
+            old.close()
         stream = self.streams[self.numbers] = _Stream(self, self.numbers)
         return stream
 
-    def close_stream(self, stream: _Stream) -> None:
-        """The stream was read to its end, or is too old to be asked for."""
-        if self.streams.get(stream.number) is stream:
-            del self.streams[stream.number]
-            self.kept -= stream.size
-            self.endpoint.kept_bytes -= stream.size
-            stream.kept.clear()
-            stream.size = 0
+    def keep(self, size: int) -> None:
+        """Bounds what is kept for replay: a session's own oldest events go first."""
+        endpoint, limits = self.endpoint, self.endpoint.server._limits
+        self.kept += size
+        endpoint.kept_bytes += size
+        while size > 0 and (
+            self.kept > limits.replay_session or endpoint.kept_bytes > limits.replay
+        ):
+            full = [stream for stream in self.streams.values() if stream.kept]
+            min(full, key=lambda stream: stream.number or 1 << 60).drop_oldest()
+
+    def reader(self) -> Optional[_Exchange]:
+        """Who reads the GET stream now."""
+        stream = self.streams.get(0)
+        return None if stream is None else stream.exchange
+
+    def busy(self) -> bool:
+        return bool(self.calls) or self.reader() is not None
+
+    def due(self) -> None:
+        if self.busy():
+            self.endpoint.start(self, self.endpoint.server._limits.session_idle)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        self.endpoint.sessions.pop(self.id, None)
+        self.endpoint.stop(self)
+        if self.listener is not None:
+            self.endpoint.server._hub.remove(self.listener)
+        for call in list(self.calls.values()):
+            call.cancel()
+        for stream in list(self.streams.values()):
+            stream.close()
 
 
 class _SessionPeer(_Peer):
@@ -5295,45 +5332,35 @@ class _SessionPeer(_Peer):
 
     def ready(self) -> bool:
         session: Any = self.session
-        stream = session.streams.get(0)
-        return (
-            stream is not None
-            and stream.exchange is not None
-            and (stream.exchange.ready())
-        )
+        reader = session.reader()
+        return reader is not None and reader.ready()
 
 
 class _Exchange(_Peer):
     """One HTTP request and its reply: a JSON body, or an SSE stream if needed."""
 
     __slots__ = (
-        "connection endpoint head json sse cors open ended waiter line stream call "
-        "request"
+        "connection endpoint head json sse headers open waiter line stream call"
     ).split()
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.endpoint = connection.endpoint
         super().__init__(self.endpoint.server)
-        self.connection: Optional[_Connection] = connection
+        self.connection: Optional[_Connection] = connection  # None once it has ended
         self.head = head
-        self.json, self.sse = True, True
-        self.cors = b""
+        self.json = self.sse = True  # what the client takes
+        self.headers = b""  # of the reply, beyond those of its kind
         self.open = False  # the SSE head is out
-        self.ended = False
         self.waiter: Any = None
         self.line: Any = None
         self.stream: Optional[_Stream] = None
         self.call: Any = None
-        self.request = False
         self.principal = connection.principal
 
     @property
     def can_ask(self) -> bool:  # type: ignore[override]
         """A request to a legacy client rides the stream of the call it belongs to."""
-        return isinstance(self.session, _HttpSession) and self.streams()
-
-    def streams(self) -> bool:
-        return self.sse and not self.endpoint.json_only
+        return self.sse and type(self.session) is _HttpSession
 
     # From any thread
 
@@ -5343,14 +5370,18 @@ class _Exchange(_Peer):
     def reply(self, body: bytes, code: int) -> None:
         self.endpoint.loop.call(self.finish, body, code)
 
+    def dropped(self) -> None:
+        self.endpoint.loop.call(self._no_reply)
+
     def close_stream(self) -> None:
         self.endpoint.loop.call(self._detach)
 
     def ready(self) -> bool:
-        if self.connection is None:
+        connection = self.connection
+        if connection is None:
             return self.stream is not None
         room = self.server._limits.stream_queue
-        return bool(self.connection.transport.get_write_buffer_size() < room)
+        return bool(connection.transport.get_write_buffer_size() < room)
 
     # On the loop's thread
 
@@ -5359,78 +5390,43 @@ class _Exchange(_Peer):
         if not self.endpoint.sessions_on:
             return None
         self.session = found = self.endpoint.add_session(session, self.principal)
+        self.headers += b"Mcp-Session-Id: %b\r\n" % found.id.encode("ascii")
         return found
-
-    def dropped(self) -> None:
-        self.endpoint.loop.call(self._no_reply)
-
-    def _no_reply(self) -> None:
-        """The call was cancelled: an empty stream, or the end of the connection."""
-        if not self.ended and self.streams() and not self.open:
-            self.open_sse()
-        stream = self.stream
-        if stream is not None:
-            stream.ended = True
-            if stream.exchange is not None:  # this one, or one that came back for it
-                stream.exchange.end_stream()
-        if self.open:
-            self.end_stream()
-        elif self.connection is not None:
-            self.connection.transport.close()
-            self.end()
 
     def respond(self, status: int, headers: bytes, body: bytes) -> None:
         """A whole reply; ends the exchange."""
         connection = self.connection
         if connection is not None:
-            keep = connection.keep
+            headers, head_only = headers + self.headers, self.head.method == "HEAD"
             connection.transport.write(
-                _response_bytes(
-                    status,
-                    headers + self.cors,
-                    body,
-                    keep,
-                    self.head.method == "HEAD",
-                )
+                _response_bytes(status, headers, body, connection.keep, head_only)
             )
-        self.end()
+            self.end()
 
-    def refuse(self, error: _HttpError, headers: bytes = b"") -> None:
+    def refuse(self, error: _HttpError) -> None:
+        headers = _ALLOW if error.status == 405 else error.headers
         body = _error_bytes(_NO_ID, INVALID_REQUEST, error.message)
         self.respond(error.status, _JSON + headers, body)
 
     def finish(self, body: bytes, code: int) -> None:
         """The JSON-RPC reply: as the body, or as the last event of the stream."""
-        if self.ended and self.stream is None:
-            return
-        as_event = self.open or self.stream is not None or not self.json
-        if as_event and not (code == FORBIDDEN and not self.open):
-            self._event(body, last=True)
-            return
-        headers = _JSON
+        if self.open or not (self.json or code == FORBIDDEN):
+            return self._event(body, last=True)
+        status, headers = _STATUS.get(code, 200), _JSON
         if code == FORBIDDEN:
             headers += self.endpoint.auth.challenge("insufficient_scope", self.denied)
-        if type(self.session) is _HttpSession and self.request:
-            headers += b"Mcp-Session-Id: %b\r\n" % self.session.id.encode("ascii")
-        self.respond(self._status(code), headers, body)
-
-    def _status(self, code: int) -> int:
-        if self.era == "legacy" and code != FORBIDDEN:
-            return 400 if code in (PARSE_ERROR, INVALID_REQUEST) else 200
-        return _STATUS.get(code, 200)
+        elif self.era == "legacy":
+            status = 400 if code in (PARSE_ERROR, INVALID_REQUEST) else 200
+        return self.respond(status, headers, body)
 
     def open_sse(self, comment: bool = False) -> None:
         """Send the head of the stream; legacy streams can be taken up again."""
         self.open = True
-        headers = self.cors
-        session = self.session
-        if type(session) is _HttpSession:
-            headers += b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
-        connection = self.connection
-        if connection is not None:
-            chunked = self.head.version == "1.1"
-            keep = connection.keep = connection.keep and chunked
-            connection.transport.write(_stream_head(headers, keep, chunked))
+        connection: Any = self.connection
+        session, chunked = self.session, self.head.version == "1.1"
+        connection.keep = connection.keep and chunked
+        head = _stream_head(self.headers, connection.keep, chunked)
+        connection.transport.write(head)
         if type(session) is _HttpSession and self.stream is None:
             self.stream = session.open_stream()
             self.stream.exchange = self
@@ -5438,105 +5434,99 @@ class _Exchange(_Peer):
                 self.stream.event(b"", self.server._limits.retry)
         if comment:
             self.write_event(_SSE_COMMENT)
-        self.rearm(self.server._limits.keep_alive)
-
-    def rearm(self, seconds: float) -> None:
-        self.disarm()
-        if not self.ended:
-            self.line = self.endpoint.start(self, seconds)
-
-    def disarm(self) -> None:
-        if self.line is not None:
-            self.line.pop(self, None)
-            self.line = None
+        self.endpoint.start(self, self.server._limits.keep_alive)
 
     def write_event(self, event: bytes) -> None:
         connection = self.connection
         if connection is None:
             return
-        if connection.transport.get_write_buffer_size() > (
-            self.server._limits.stream_queue * 4
-        ):
-            connection.transport.abort()  # it reads nothing and is owed replies
-            return
-        if self.head.version == "1.1":
-            event = _chunk(event)
-        connection.transport.write(event)
+        transport, limits = connection.transport, self.server._limits
+        if transport.get_write_buffer_size() > limits.stream_queue * 4:
+            transport.abort()  # it reads nothing and is owed replies
+        else:
+            transport.write(_chunk(event) if self.head.version == "1.1" else event)
 
     def _event(self, data: bytes, last: bool = False) -> None:
-        if self.stream is None and (self.ended or not (self.streams() or last)):
-            return
-        if not self.open and self.stream is None:
-            self.open_sse()
+        if self.stream is None:
+            if self.connection is None or not (self.sse or last):
+                return
+            if not self.open:
+                self.open_sse()
         stream = self.stream
         if stream is None:
             self.write_event(_sse_event(data))
-            if last:
-                self.end_stream()
-            return
-        stream.ended = last
-        stream.event(data)
+        elif not stream.ended:  # else its session is gone, or this comes too late
+            stream.event(data)
         if last:
+            self._over()
+
+    def _over(self) -> None:
+        """No more events will come, whoever reads them now."""
+        stream = self.stream
+        if stream is not None:
+            stream.ended = True
             if stream.exchange is not None:  # this one, or one that came back for it
                 stream.exchange.end_stream()
+        self.end_stream()
+
+    def _no_reply(self) -> None:
+        """The call was cancelled: an empty stream, or the end of the connection."""
+        connection = self.connection
+        if connection is not None and self.sse and not self.open:
+            self.open_sse()
+        if self.open:
+            self._over()
+        elif connection is not None:
+            connection.keep = False
+            connection.transport.close()
             self.end()
+
+    def _detach(self) -> None:
+        """Ends the response while the call goes on; the client polls for the rest."""
+        if self.era == "modern" or not self.can_ask:
+            return
+        if self.connection is not None and not self.open:
+            self.open_sse()
+        if self.stream is not None and self.stream.exchange is not None:
+            self.stream.exchange.end_stream()
 
     def end_stream(self) -> None:
         """Written is not read: a legacy stream stays for Last-Event-ID, bounded."""
         connection = self.connection
-        if self.ended:
-            return
         if connection is not None:
             if self.open and self.head.version == "1.1":
                 connection.transport.write(_LAST_CHUNK)
-        self.end()
-
-    def _detach(self) -> None:
-        """Ends the response while the call goes on; the client polls for the rest."""
-        if self.era == "modern" or self.ended or not self.can_ask:
-            return
-        if not self.open:
-            self.open_sse()
-        if self.stream is not None:
-            self.stream.exchange = None
-        self.end_stream()
-        self.connection = None
+            self.end()
 
     def end(self) -> None:
-        if not self.ended:
-            self.ended = True
-            if self.stream is not None and self.stream.exchange is self:
-                self.stream.exchange = None
-            self.disarm()
-            if self.waiter is not None and not self.waiter.done():
-                self.waiter.set_result(None)
+        self.connection = None
+        if self.stream is not None and self.stream.exchange is self:
+            self.stream.exchange = None
+        self.endpoint.stop(self)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
     def gone(self) -> None:
         """The client closed. Modern: that cancels (HTM-17). Legacy: it does not."""
-        if self.stream is not None and self.stream.exchange is self:
-            self.stream.exchange = None
-        self.connection = None
         self.end()
         if self.era == "modern" and self.call is not None:
             self.call.cancel()
 
     def due(self) -> None:
         """Time passed without a reply: open the stream, then keep it alive."""
-        if self.ended or not self.streams():
-            return
         if not self.open:
             self.open_sse(comment=True)
         else:
             self.write_event(_SSE_COMMENT)
-            self.rearm(self.server._limits.keep_alive)
+            self.endpoint.start(self, self.server._limits.keep_alive)
 
 
 class _Connection:
     """One TCP connection: reads, parses, hands over, waits where a call waits."""
 
     __slots__ = (
-        "endpoint reader transport parser exchange keep line task principal state "
-        "continued writer eof served marked"
+        "endpoint reader writer transport parser exchange keep line task principal "
+        "state continued eof"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5545,67 +5535,51 @@ class _Connection:
         self.reader = reader
         self.writer = writer
         self.transport = writer.transport
-        self.eof = False
         self.parser = _HttpReader(
             limits.head, limits.headers, limits.target, limits.body
         )
-        self.exchange: Optional[_Exchange] = None
+        self.exchange: Optional[_Exchange] = None  # the one that waits for its reply
         self.keep = True
         self.line: Any = None
         self.task: Any = None
-        self.principal: Any = None
+        self.principal = _certificate_principal(writer)
         self.state = ""
         self.continued = False
-        self.served = self.marked = 0  # requests so far, and when idle was armed
+        self.eof = False
 
     def expect(self, state: str, seconds: float) -> None:
         """Arms the time-out of a state once: bytes that trickle do not restart it."""
         if self.state != state:
-            self.relax()
             self.state = state
-            self.line = self.endpoint.start(self, seconds)
+            self.endpoint.start(self, seconds)
 
     def relax(self) -> None:
         self.state = ""
-        if self.line is not None:
-            self.line.pop(self, None)
-            self.line = None
+        self.endpoint.stop(self)
 
     def due(self) -> None:
-        if self.state in ("head", "body"):
-            self.transport.write(_response_bytes(408, b"", b"", False))
-            self.transport.close()
-        elif self.state == "write":
+        if self.state == "write":
             self.transport.abort()
-        elif self.exchange is not None or self.served != self.marked:
-            self.rest()  # one timer for many requests: cut off within two idle_timeouts
-        else:
-            self.transport.close()
-
-    def rest(self) -> None:
-        """Between requests."""
-        self.state, self.marked = "", self.served
-        self.expect("idle", self.endpoint.server._limits.idle_timeout)
+        elif self.state in ("head", "body"):
+            self.transport.write(_response_bytes(408, b"", b"", False))
+        self.transport.close()
 
     async def run(self) -> None:
+        limits, parser = self.endpoint.server._limits, self.parser
         read, feed = self.reader.read, self.parser.feed
         try:
             while self.keep and not self.endpoint.closing:
-                if self.state != "idle" and not self.parser.pending:
-                    self.rest()
+                if not parser.pending:
+                    self.expect("idle", limits.idle_timeout)
                 data = await read(65536)
                 if not data:
                     break
                 feed(data)
-                while self.keep and self.step():
-                    if self.exchange is not None:
-                        await self._wait(self.exchange)
-                    if self.transport.get_write_buffer_size() > 65536:
-                        await self._drain()
-        except _HttpError as error:
-            body = error.message.encode("utf-8") + b"\n"
-            self.transport.write(_response_bytes(error.status, _TEXT, body, False))
-        except ConnectionError:
+                try:
+                    await self.requests()
+                except _HttpError as error:
+                    await self._give_up(error)
+        except OSError:  # reset, timed out, unreachable, not TLS
             pass
         except Exception as error:  # a fault of ours ends this connection only
             text = f"{type(error).__name__} in a connection: {error}"
@@ -5614,29 +5588,39 @@ class _Connection:
             self.relax()
             self.transport.close()
 
-    def step(self) -> bool:
-        """Handles the next request, if all of it is there."""
-        limits, parser = self.endpoint.server._limits, self.parser
-        head = parser.head()
-        if head is None:
-            if parser.pending:
-                self.expect("head", limits.head_timeout)
-            return False
-        body = parser.body()
-        if body is None:
-            self.expect("body", limits.body_timeout)
-            self._continue(head)
-            return False
-        self.served += 1
-        if self.state != "idle":
+    async def requests(self) -> None:
+        """Every request that is complete in the buffer."""
+        endpoint, parser = self.endpoint, self.parser
+        while self.keep:
+            head = parser.head()
+            if head is None:
+                if parser.pending:
+                    self.expect("head", endpoint.server._limits.head_timeout)
+                return
+            body = parser.body()
+            if body is None:
+                self.expect("body", endpoint.server._limits.body_timeout)
+                self._continue(head)
+                return
             self.relax()
-        self.continued = False
-        self.keep = head.keep_alive and not self.endpoint.closing
-        exchange = _Exchange(self, head)
-        self.endpoint.handle(exchange, body)
-        if not exchange.ended:
-            self.exchange = exchange
-        return True
+            self.continued = False
+            self.keep = head.keep_alive and not endpoint.closing
+            exchange = _Exchange(self, head)
+            try:
+                if endpoint.auth is not None:
+                    await endpoint.admit(exchange)
+                endpoint.handle(exchange, body)
+            except _HttpError as error:
+                exchange.refuse(error)
+            except MCPError as error:
+                exchange.json = True
+                exchange.finish(*endpoint.server._error(error))
+            if exchange.connection is not None:
+                await self._wait(exchange)
+            if self.transport.get_write_buffer_size() > 65536:
+                self.expect("write", endpoint.server._limits.write_timeout)
+                await self.writer.drain()
+                self.relax()
 
     def _continue(self, head: _Head) -> None:
         """100 Continue, unless the request is refused by its head alone."""
@@ -5645,17 +5629,25 @@ class _Connection:
             self.endpoint.gate(head)
             self.transport.write(_CONTINUE)
 
+    async def _give_up(self, error: _HttpError) -> None:
+        """What follows has no meaning, but a close with bytes unread is a reset, and
+        the client might lose the reply by it (RFC 9112 section 9.6)."""
+        self.keep = False
+        body = error.message.encode("utf-8") + b"\n"
+        self.transport.write(_response_bytes(error.status, _TEXT, body, False))
+        self.expect("end", 2.0)
+        if self.transport.can_write_eof():  # not with TLS
+            self.transport.write_eof()
+            while await self.reader.read(65536):
+                pass
+
     async def _wait(self, exchange: _Exchange) -> None:
+        self.exchange = exchange
         exchange.waiter = self.endpoint.loop.loop.create_future()
         if self.eof:
-            self.lost(final=False)
+            self.lost(self.transport.is_closing())
         await exchange.waiter
         self.exchange = None
-
-    async def _drain(self) -> None:
-        self.expect("write", self.endpoint.server._limits.write_timeout)
-        await self.writer.drain()
-        self.relax()
 
     def lost(self, final: bool) -> None:
         """The end of input, or of the connection.
@@ -5664,9 +5656,10 @@ class _Connection:
         says by it that it wants no reply.
         """
         self.eof = True
+        self.keep = self.keep and not final
         exchange = self.exchange
         if exchange is not None and (
-            final or exchange.era == "modern" or exchange.call is None
+            final or exchange.era == "modern" or exchange.head.method == "GET"
         ):
             exchange.gone()
 
@@ -5712,14 +5705,6 @@ def _protocol_class() -> Any:
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
-class _Denied(_HttpError):
-    """401 or 403 with what a client needs to do better (RFC 6750, RFC 9728)."""
-
-    def __init__(self, status: int, message: str, challenge: bytes) -> None:
-        super().__init__(status, message)
-        self.challenge = challenge
-
-
 class _Auth:
     """Who may come in: tokens of our own, or a verifier of access tokens (AUR)."""
 
@@ -5741,9 +5726,6 @@ class _Auth:
                 raise ValueError("auth_servers= needs auth= and resource=, our own URI")
             self.documents = (_WELL_KNOWN, _WELL_KNOWN + path)
         self.reread()
-
-    def __bool__(self) -> bool:
-        return bool(self.tokens or self.file or self.verifier)
 
     def reread(self) -> None:
         """The token file, again when it changes: NAME TOKEN [SCOPE ...] a line."""
@@ -5771,7 +5753,8 @@ class _Auth:
             found["scopes_supported"] = self.supported
         return _encode({**found, "bearer_methods_supported": ["header"]})
 
-    def challenge(self, error: str = "", scopes: Any = ()) -> bytes:
+    def challenge(self, error: str, scopes: Any) -> bytes:
+        """What a client needs to do better (RFC 6750, RFC 9728)."""
         parts = [f'error="{error}"'] if error else []
         if self.servers:
             scheme, _, rest = self.resource.partition("://")
@@ -5783,11 +5766,11 @@ class _Auth:
         line = "WWW-Authenticate: Bearer " + ", ".join(parts)
         return line.rstrip().encode("latin-1", "replace") + b"\r\n"
 
-    def deny(self, message: str, error: str = "") -> _Denied:
-        return _Denied(401, message, self.challenge(error, self.supported))
+    def deny(self, message: str, error: str = "") -> _HttpError:
+        return _HttpError(401, message, self.challenge(error, self.supported))
 
     async def admit(self, head: _Head) -> Any:
-        """The principal of a request, or _Denied."""
+        """The principal of a request, or an _HttpError."""
         if "access_token=" in head.query:
             raise _HttpError(400, "A token belongs in the Authorization header")
         given = head.headers.get("authorization")
@@ -5806,11 +5789,12 @@ class _Auth:
             if hasattr(principal, "__await__"):
                 principal = await principal
             if principal is not None and self.resource:
-                wanted = principal.audience or ()
-                wanted = [wanted] if isinstance(wanted, str) else wanted
-                if self.resource not in wanted:  # RFC 8707: meant for somebody else
+                meant = principal.audience or ()
+                meant = [meant] if isinstance(meant, str) else meant
+                if self.resource not in meant:  # RFC 8707: for somebody else
                     principal = None
-        if principal is None or (principal.expires or math.inf) <= time.time():
+        expires = None if principal is None else principal.expires
+        if principal is None or (expires is not None and expires <= time.time()):
             raise self.deny("The token is not valid", "invalid_token")
         return self.expanded(principal)
 
@@ -5891,7 +5875,9 @@ class _Endpoint:
         self.loop = loop
         path = "/" + options["path"].strip("/")
         self.paths = (path, path.rstrip("/") + "/")
-        self.auth = _Auth(options, path)
+        auth = _Auth(options, path)
+        guarded = auth.tokens or auth.file or auth.verifier
+        self.auth: Any = auth if guarded else None
         self.origins = frozenset(options["allow_origins"])
         hosts = [name.rpartition("]:")[0] or name for name in options["allow_hosts"]]
         found = [_host_name(name) for name in hosts]
@@ -5906,39 +5892,39 @@ class _Endpoint:
         self.deadlines = _Deadlines()
         self.kept_bytes = 0
         self.closing = False
-        self.open_paths = ("/healthz", *self.auth.documents)
+        self.open_paths = ("/healthz", *auth.documents)
         loop.extra.append(self.tick)
 
     # Time
 
-    def start(self, key: Any, seconds: float) -> Any:
-        line = self.deadlines.start(key, seconds)
-        if time.monotonic() + seconds < self.server._alarm:
+    def start(self, key: Any, seconds: float) -> None:
+        """key.due() is called then; a key has one time-out at a time."""
+        self.stop(key)
+        key.line = line = self.deadlines.start(key, seconds)
+        if line[key] < self.server._alarm:
             self.server._wake()
-        return line
+
+    def stop(self, key: Any) -> None:
+        if key.line is not None:
+            key.line.pop(key, None)
+            key.line = None
 
     def tick(self, now: float) -> Optional[float]:
         for key in self.deadlines.due(now):
-            if key.line is None or key.line.pop(key, None) is None:
-                continue
-            key.line = None
-            if type(key) is _HttpSession:
-                self.expire(key)
-            else:
+            if key.line is not None:  # nothing has ended it meanwhile
+                self.stop(key)
                 key.due()
         return self.deadlines.next_due()
 
     # Connections
 
     def connected(self, protocol: Any, writer: Any) -> None:
-        transport = writer.transport
-        connection = _Connection(self, protocol.reader, writer)
-        connection.principal = _certificate_principal(writer)
         if len(self.connections) >= self.server._limits.connections or self.closing:
             retry = b"Retry-After: 5\r\n"
-            transport.write(_response_bytes(503, retry, b"", False))
-            transport.close()
+            writer.write(_response_bytes(503, retry, b"", False))
+            writer.close()
             return
+        connection = _Connection(self, protocol.reader, writer)
         protocol.connection = connection
         self.connections[connection] = None
         connection.task = self.loop.loop.create_task(connection.run())
@@ -5984,47 +5970,51 @@ class _Endpoint:
 
     # Requests
 
-    async def admit(self, exchange: _Exchange) -> bool:
-        """True for a request that may be handled; every one is checked (AUR-10)."""
+    async def admit(self, exchange: _Exchange) -> None:
+        """Every request is checked (AUR-10), but for what anybody may know."""
         head = exchange.head
-        if head.method == "OPTIONS" or head.path in self.open_paths:
-            return True
+        if head.method == "OPTIONS" or self.is_open(head):
+            return
+        exchange.headers = self.gate(head)
         try:
-            exchange.cors = self.gate(head)
-            exchange.principal = await self.auth.admit(head) or exchange.principal
-            return True
-        except _Denied as error:
-            exchange.refuse(error, error.challenge)
-        except _HttpError as error:
-            exchange.refuse(error)
-        return False
+            exchange.principal = await self.auth.admit(head)
+        except (OSError, ValueError) as error:  # of the token file or a verifier
+            self.server._log("error", f"Tokens cannot be checked: {error}")
+            raise _HttpError(503, "Tokens cannot be checked now") from None
 
-    def handle(self, exchange: _Exchange, body: Any) -> Any:
+    def is_open(self, head: _Head) -> bool:
+        return head.method in ("GET", "HEAD") and head.path in self.open_paths
+
+    def handle(self, exchange: _Exchange, body: Any) -> None:
         head = exchange.head
-        try:
-            if head.path in self.open_paths and head.method in ("GET", "HEAD"):
-                body = b'{"status":"ok"}'
-                if head.path != "/healthz":
-                    body = self.auth.document()
-                return exchange.respond(200, _JSON, body)
-            exchange.cors = self.gate(head)
-            if head.method == "POST":
-                return self.post(exchange, body)
-            function = {"GET": self.get, "DELETE": self.delete, "OPTIONS": self.options}
-            function.get(head.method, self.refuse_method)(exchange)
-        except _HttpError as error:
-            exchange.refuse(error, _ALLOW if error.status == 405 else b"")
-        except MCPError as error:
-            exchange.json = True
-            exchange.finish(*self.server._error(error))
-        return None
-
-    def refuse_method(self, exchange: _Exchange) -> None:
-        raise _HttpError(405, "Use POST; GET and DELETE are for legacy sessions")
+        if self.is_open(head):
+            health = head.path == "/healthz"
+            body = b'{"status":"ok"}' if health else self.auth.document()
+            return exchange.respond(200, _JSON, body)
+        exchange.headers = self.gate(head)
+        if head.method == "POST":
+            return self.post(exchange, body)
+        if head.method == "OPTIONS":
+            return self.options(exchange)
+        if head.method not in ("GET", "DELETE"):
+            raise _HttpError(405, "Use POST; GET and DELETE are for legacy sessions")
+        version = head.headers.get("mcp-protocol-version", "")
+        session_id = head.headers.get("mcp-session-id")
+        if version >= E or not self.sessions_on:
+            raise _HttpError(405, "GET and DELETE are for sessions before 2026-07-28")
+        if session_id is None:  # 405 makes a client go on without a GET stream
+            status = 405 if head.method == "GET" else 400
+            raise _HttpError(status, "Mcp-Session-Id is missing: send initialize first")
+        exchange.era = "legacy"
+        session = self.session(session_id, exchange.principal)
+        if head.method == "GET":
+            return self.get(exchange, session)
+        session.end()
+        return exchange.respond(204, b"", b"")
 
     def options(self, exchange: _Exchange) -> None:
         headers = exchange.head.headers
-        if not exchange.cors or "access-control-request-method" not in headers:
+        if not exchange.headers or "access-control-request-method" not in headers:
             raise _HttpError(405, "No cross-origin access; see --allow-origin")
         asked = headers.get("access-control-request-headers", "content-type")
         exchange.respond(204, _PREFLIGHT % asked.encode("latin-1"), b"")
@@ -6035,9 +6025,9 @@ class _Endpoint:
             raise _HttpError(415, "Content-Type must be application/json, UTF-8")
         exchange.json, exchange.sse = _accepts(headers.get("accept"))
         if not exchange.json and not exchange.sse:
-            raise _HttpError(
-                406, "Accept must allow application/json or text/event-stream"
-            )
+            raise _HttpError(406, f"Accept must allow application/json or {_SSE}")
+        if self.json_only and exchange.json:
+            exchange.sse = False
         limits = self.server._limits
         message = _decode(body, limits.depth, limits.digits)
         version = headers.get("mcp-protocol-version")
@@ -6056,10 +6046,7 @@ class _Endpoint:
             raise
         self.dispatch(exchange, message, len(body))
 
-    def dispatch(self, exchange: _Exchange, message: Any, size: int) -> Any:
-        exchange.request = (
-            type(message) is dict and message.get("method") == "initialize"
-        )
+    def dispatch(self, exchange: _Exchange, message: Any, size: int) -> None:
         found = self.server._dispatch(message, exchange, size)
         if type(found) is tuple:
             return exchange.finish(*found)
@@ -6069,24 +6056,20 @@ class _Endpoint:
                 self.check_listen(exchange)
             elif not exchange.json:
                 exchange.open_sse()
-            elif exchange.streams():
-                exchange.rearm(self.server._limits.json_or_sse)
-            return found.launch()
-        if type(message) is dict and message.get("id") in exchange.calls:
-            return None  # an inline handler asked its client; the reply comes later
-        if not exchange.ended:
+            elif exchange.sse:
+                self.start(exchange, self.server._limits.json_or_sse)
+            return found.launch()  # type: ignore[no-any-return]
+        # An inline handler may have asked its client: then the reply comes later.
+        request = type(message) is dict and "method" in message
+        if not (request and message.get("id") in exchange.calls):
             exchange.respond(202, b"", b"")
         return None
 
     def check_listen(self, exchange: _Exchange) -> None:
-        if not exchange.streams():
-            raise _HttpError(
-                406, "subscriptions/listen needs Accept: text/event-stream"
-            )
-        open_streams = sum(
-            1 for c in self.connections if c.exchange and c.exchange.open
-        )
-        if open_streams >= self.server._limits.streams:
+        if not exchange.sse:
+            raise _HttpError(406, f"subscriptions/listen needs Accept: {_SSE}")
+        waiting = [c.exchange for c in self.connections if c.exchange is not None]
+        if sum(one.open for one in waiting) >= self.server._limits.streams:
             raise _HttpError(503, "Too many open streams")
 
     def check_headers(self, head: _Head, message: Any, meta: Any) -> None:
@@ -6153,86 +6136,37 @@ class _Endpoint:
         session = self.sessions.get(session_id)
         if session is None or session.principal != _subject(principal):
             raise _HttpError(404, "No such session: send initialize again")
-        if session.line is not None:
-            session.line.pop(session, None)
-        session.line = self.start(session, self.server._limits.session_idle)
+        self.sessions[session_id] = self.sessions.pop(session_id)  # by last use
+        self.start(session, self.server._limits.session_idle)
         return session
 
     def add_session(self, session: _Session, principal: Any) -> _HttpSession:
         if len(self.sessions) >= self.server._limits.sessions:
-            idle = self.deadlines.by_length.get(self.server._limits.session_idle, {})
-            quiet = (s for s in idle if not self.is_busy(s))
-            oldest = next(quiet, None)  # the line is in order of last use
+            quiet = (one for one in self.sessions.values() if not one.busy())
+            oldest = next(quiet, None)
             if oldest is None:
                 raise _HttpError(503, "Too many sessions in use")
-            self.end_session(oldest)
+            oldest.end()
         found = _HttpSession(self, session, _subject(principal))
         self.sessions[found.id] = found
-        found.line = self.start(found, self.server._limits.session_idle)
+        self.start(found, self.server._limits.session_idle)
         return found
 
-    def is_busy(self, session: _HttpSession) -> bool:
-        stream = session.streams.get(0)
-        return bool(session.calls) or (
-            stream is not None and stream.exchange is not None
-        )
-
-    def expire(self, session: _HttpSession) -> None:
-        if self.is_busy(session):
-            session.line = self.start(session, self.server._limits.session_idle)
-        else:
-            self.end_session(session)
-
-    def end_session(self, session: _HttpSession) -> None:
-        self.sessions.pop(session.id, None)
-        if session.line is not None:
-            session.line.pop(session, None)
-            session.line = None
-        if session.listener is not None:
-            self.server._hub.remove(session.listener)
-        for call in list(session.calls.values()):
-            call.cancel()
-        for stream in list(session.streams.values()):
-            if stream.exchange is not None:
-                stream.exchange.end_stream()
-            session.close_stream(stream)
-
-    def kept(self, session: _HttpSession, size: int) -> None:
-        """Bounds what is kept for replay: a session's own oldest events go first."""
-        limits = self.server._limits
-        session.kept += size
-        self.kept_bytes += size
-        while session.kept > limits.replay_session or self.kept_bytes > limits.replay:
-            full = [stream for stream in session.streams.values() if stream.kept]
-            if not full:
-                break
-            gone = min(full, key=lambda stream: stream.number or 1 << 60).drop_oldest()
-            session.kept -= gone
-            self.kept_bytes -= gone
-
-    def get(self, exchange: _Exchange) -> None:
+    def get(self, exchange: _Exchange, session: _HttpSession) -> None:
         """A legacy client listens, or comes back for what it missed."""
-        head = exchange.head
-        session_id = head.headers.get("mcp-session-id")
-        version = head.headers.get("mcp-protocol-version", "")
-        if session_id is None or version >= E or not self.sessions_on:
-            raise _HttpError(405, "GET is for sessions of 2025-11-25 and before")
-        exchange.era = "legacy"
-        session = self.session(session_id, exchange.principal)
-        if not _accepts(head.headers.get("accept"))[1]:
-            raise _HttpError(406, "Accept must allow text/event-stream")
-        exchange.session = session
-        last = head.headers.get("last-event-id")
+        headers = exchange.head.headers
+        if not _accepts(headers.get("accept"))[1]:
+            raise _HttpError(406, f"Accept must allow {_SSE}")
+        last = headers.get("last-event-id")
         stream, after = self.find_stream(session, last)
         if stream.ended and after >= stream.sequence:
             # A cancelled call ends without a reply: clients that were told 200 would
             # come back for it once a second, for ever. 405 ends that.
-            session.close_stream(stream)
+            stream.close()
             raise _HttpError(405, "This stream has ended, and you have all of it")
         if stream.exchange is not None:
             stream.exchange.end_stream()  # the newer one is the one that is alive
-        exchange.stream = stream
-        stream.exchange = exchange
+        exchange.session, exchange.stream, stream.exchange = session, stream, exchange
         exchange.open_sse(comment=True)
         for sequence, event in list(stream.kept) if last else ():
             if sequence > after:
@@ -6258,32 +6192,31 @@ class _Endpoint:
             raise _HttpError(404, "These events are gone: send initialize again")
         return found, after
 
-    def delete(self, exchange: _Exchange) -> None:
-        session_id = exchange.head.headers.get("mcp-session-id")
-        version = exchange.head.headers.get("mcp-protocol-version", "")
-        if version >= E or not self.sessions_on:
-            raise _HttpError(405, "DELETE is for sessions of 2025-11-25 and before")
-        if session_id is None:
-            raise _HttpError(400, "Mcp-Session-Id is missing")
-        self.end_session(self.session(session_id, exchange.principal))
-        exchange.respond(204, b"", b"")
-
     # End
 
     async def close(self) -> None:
         """No new requests; streams end, calls get their grace, then all is closed."""
+        import asyncio
+
         self.closing = True
         _finish(self.server)
         for connection in list(self.connections):
-            if connection.exchange is None and connection.state in ("idle", "head"):
+            if connection.state in ("idle", "head"):
                 connection.transport.close()
         for session in list(self.sessions.values()):
-            stream = session.streams.get(0)
-            if stream is not None and stream.exchange is not None:
-                stream.exchange.end_stream()
+            reader = session.reader()
+            if reader is not None:
+                reader.end_stream()
         await self.loop.drain(self.server._limits.grace)
+        for session in list(self.sessions.values()):
+            session.end()
         for connection in list(self.connections):
             connection.transport.close()
+        end = time.monotonic() + 1.0  # for what is still to be written
+        while self.connections and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.transport.abort()
         self.loop.extra.remove(self.tick)
 
 
@@ -6525,15 +6458,10 @@ class Server(_Core):
     def _fields(self, signature: Any, how: dict[str, Any], **fields: Any) -> Any:
         """The members that all list entries have; takes them out of the options."""
         text = how.pop("description", None)
-        fields["description"] = (
-            signature.description if text is None else text
-        ) or None
-        fields["_meta"] = how.pop("meta", None)
-        return {
-            **fields,
-            "title": how.pop("title", None),
-            "icons": how.pop("icons", None),
-        }
+        text = (signature.description if text is None else text) or None
+        fields.update(description=text, _meta=how.pop("meta", None))
+        fields.update(title=how.pop("title", None), icons=how.pop("icons", None))
+        return fields
 
     def _handler(
         self,
@@ -6546,9 +6474,8 @@ class Server(_Core):
         **how: Any,
     ) -> Any:
         unknown = how.keys() - _HOW
-        name = (
-            fields.get("uri") or fields.get("uriTemplate") or fields.get("name", kind)
-        )
+        keys = ("uri", "uriTemplate", "name")
+        name = next((fields[key] for key in keys if key in fields), kind)
         if unknown:
             raise DefinitionError(f"{kind} {name!r}: no option {', '.join(unknown)}")
         if signature.is_async and self._mode == "blocking":
@@ -6791,7 +6718,7 @@ class Server(_Core):
                 loop.call_soon_threadsafe(stop.set)
 
         async def serve() -> None:
-            async with _Entered(self):
+            async with self._entered():
                 await main(stop)
 
         def run() -> None:
@@ -6810,26 +6737,57 @@ class Server(_Core):
 
         _until_over(run, end, self._limits.exit_grace)
 
+    @contextlib.asynccontextmanager
+    async def _entered(self) -> AsyncIterator[_Loop]:
+        """The lifespan and the loop, shared by all transports."""
+        import asyncio
+
+        if self._loop is None or self._loop.loop is not asyncio.get_running_loop():
+            self._loop, self._users = _Loop(self), 0
+        loop: _Loop = self._loop
+        async with loop.entering:
+            if not self._users and self._lifespan:
+                manager, self._exit = self._exit or self._lifespan(self), None
+                if hasattr(manager, "__aenter__"):
+                    self._lifespan_value = await manager.__aenter__()
+                else:
+                    self._lifespan_value = manager.__enter__()
+                self._exit = manager
+            self._users += 1
+            self._mode = "loop"
+        try:
+            yield loop
+        finally:
+            async with loop.entering:
+                self._users -= 1
+                if not self._users:
+                    self._mode = None
+                    manager, self._exit = self._exit, None
+                    if hasattr(manager, "__aexit__"):
+                        await manager.__aexit__(None, None, None)
+                    elif manager is not None:
+                        manager.__exit__(None, None, None)
+
     async def serve(self, reader: Any, writer: Any) -> None:
         """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
-        async with _Entered(self) as loop:
+        async with self._entered() as loop:
             await _serve_stream(self, reader, writer, loop)
 
     async def _unix(self, path: str, stop: Any) -> None:
         import asyncio
 
         _clear_socket(path)
-        tasks: set[Any] = set()
+        free = self._limits.connections
 
         async def connected(reader: Any, writer: Any) -> None:
-            if len(tasks) >= self._limits.connections:
+            nonlocal free
+            if not free:
                 writer.close()
                 return
-            task = asyncio.current_task()
-            tasks.add(task)
+            free -= 1
             with contextlib.suppress(asyncio.CancelledError):  # 3.11 would log it
                 await _serve_stream(self, reader, writer, self._loop)
-            tasks.discard(task)
+            free += 1
 
         mask = os.umask(0o077)
         try:
@@ -6860,23 +6818,19 @@ class Server(_Core):
 
         options = _http_options({**http, "host": host, "port": port})
         _check_bind(options)
-        async with _Entered(self):
+        async with self._entered():
             await self._http(options, ready, stop or asyncio.Event())
 
     async def _http(self, options: dict[str, Any], ready: Any, stop: Any) -> None:
         loop = self._loop
         endpoint = _Endpoint(self, loop, options)
         factory = functools.partial(_protocol_class(), endpoint)
+        listen = functools.partial(loop.loop.create_server, factory, ssl=endpoint.tls)
+        where = options["host"], options["port"], options["reuse_port"]
         servers = []
         try:
-            for listener in _listen(
-                options["host"], options["port"], options["reuse_port"]
-            ):
-                servers.append(
-                    await loop.loop.create_server(
-                        factory, sock=listener, ssl=endpoint.tls
-                    )
-                )
+            for listener in _listen(*where):
+                servers.append(await listen(sock=listener))
             addresses = [s.sockets[0].getsockname()[:2] for s in servers]
             scheme = "https" if endpoint.tls else "http"
             for host, port in addresses:
@@ -6889,44 +6843,6 @@ class Server(_Core):
             for server in servers:
                 server.close()
             await endpoint.close()
-
-
-class _Entered:
-    """The lifespan and the loop of a server, shared by its transports."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-
-    async def __aenter__(self) -> _Loop:
-        import asyncio
-
-        server = self.server
-        if server._loop is None or server._loop.loop is not asyncio.get_running_loop():
-            server._loop, server._users = _Loop(server), 0
-        loop: _Loop = server._loop
-        async with loop.entering:
-            if not server._users and server._lifespan:
-                manager = server._exit = server._exit or server._lifespan(server)
-                if hasattr(manager, "__aenter__"):
-                    server._lifespan_value = await manager.__aenter__()
-                else:
-                    server._lifespan_value = manager.__enter__()
-            server._users += 1
-            server._mode = "loop"
-        return loop
-
-    async def __aexit__(self, *error: object) -> None:
-        server = self.server
-        async with server._loop.entering:
-            server._users -= 1
-            if server._users:
-                return
-            server._mode = None
-            manager, server._exit = server._exit, None
-            if hasattr(manager, "__aexit__"):
-                await manager.__aexit__(None, None, None)
-            elif manager is not None:
-                manager.__exit__(None, None, None)
 
 
 class _Here(_Peer):
@@ -7225,7 +7141,7 @@ _OPTIONS = (  # of `run`: option, argument, keyword of Server.run(), help
     ("--reuse-port", "", "reuse_port", "let several processes share the port"),
     ("--audit", "", "audit", "a JSON line on stderr for each call"),
     ("--audit-arguments", "", "audit_arguments", "with the values of its arguments"),
-    ("--log-level", "LEVEL", "log_level", "log from there: debug, info, warning, error ..."),
+    ("--log-level", "LEVEL", "log_level", "debug, info, warning, error ..."),
 )
 # Commands of cli.py that are clients, and their help.
 _CLIENT_COMMANDS = {
@@ -7283,7 +7199,7 @@ def _parse(words: list[str]) -> tuple[str, dict[str, Any]]:
         value = value if equals or not field else next(rest, "")
         if bool(value) != bool(field):
             raise ValueError(f"{name} takes {field or 'no value'}")
-        if isinstance(_HTTP.get(key), tuple):
+        if type(_HTTP.get(key)) is tuple:
             options.setdefault(key, []).append(value)
         else:
             options[key] = value or True
