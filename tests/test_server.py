@@ -483,18 +483,23 @@ class Lifespans(unittest.TestCase):
                 asyncio.run(main(self.server(asynchronous, True)))
 
     def test_one_that_fails_is_not_half_entered(self):
-        def broken(server):
+        tries = []
+
+        @contextlib.asynccontextmanager
+        async def broken(server):
+            tries.append(1)
             raise RuntimeError("no bus")
+            yield
 
         server = quiet(lifespan=broken)
 
         async def main():
             for _ in range(2):
-                with self.assertRaises(RuntimeError):
+                with self.assertRaisesRegex(RuntimeError, "no bus"):
                     await server.serve_http(port=0)
 
         asyncio.run(main())
-        self.assertEqual(server._users, 0)
+        self.assertEqual((server._users, len(tries)), (0, 2))
 
 
 class Binding(unittest.TestCase):
@@ -826,7 +831,7 @@ class Command(unittest.TestCase):
             stop = asyncio.Event()
 
             async def run():
-                async with rt._Entered(server):
+                async with server._entered():
                     await server._unix(path, stop)
 
             task = asyncio.ensure_future(run())

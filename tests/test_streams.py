@@ -527,7 +527,7 @@ class Engines(unittest.TestCase):
         async def main(server, in_fd, out_fd):
             loop = asyncio.get_running_loop()
             with mock.patch.object(loop, "add_reader", side_effect=NotImplementedError):
-                async with rt._Entered(server):
+                async with server._entered():
                     outlet = rt._Outlet(out_fd, 1 << 20)
                     await rt._run_fds(server, in_fd, outlet, asyncio.Event())
 
@@ -540,6 +540,41 @@ class Engines(unittest.TestCase):
         with os.fdopen(out, "rb") as file:
             self.assertEqual(set(by_id(file.read())), {"i", 1})
         os.close(in_fd)
+
+    def test_reading_waits_also_where_the_descriptor_does_not(self):
+        in_fd, to = os.pipe()
+        os.set_blocking(in_fd, False)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(rt._read(in_fd)))
+        thread.start()
+        self.assertEqual(found, [])
+        os.write(to, b"late")
+        thread.join(PATIENCE)
+        self.assertEqual(found, [b"late"])
+        for fd in (in_fd, to):
+            os.close(fd)
+        with mock.patch.object(rt.os, "read", side_effect=OSError):
+            self.assertEqual(rt._read(-1), b"")  # as an end of input
+
+    def test_async_calls_beyond_the_grace_are_cancelled(self):
+        server = pipe_server(limits=Limits(grace=0.05))
+        steps = []
+
+        @server.tool
+        async def stay() -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                steps.append("left")
+            return ""
+
+        with Piped(server, True) as piped:
+            piped.send(initialize() + call("stay", 1))
+            piped.read()
+            soon(server._open.lines, "the call is open")
+            self.assertEqual(piped.end(), b"")
+        self.assertEqual(steps, ["left"])
 
     def test_async_while_the_blocking_engine_runs_is_refused(self):
         with Piped(pipe_server(), False) as piped:
@@ -801,6 +836,38 @@ class Connections(unittest.TestCase):
 
         self.serve(main)
 
+    def test_changes_wait_for_a_peer_that_is_behind(self):
+        """SUB-03: the last change reaches it once it reads again."""
+
+        async def main(server, host, port):
+            client = socket.create_connection((host, port))
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            subscribe = line("resources/subscribe", {"uri": "x://a"}, "s")
+            await loop.sock_sendall(client, initialize() + subscribe)
+            big = call("echo", 1, text="x" * 60000)
+            while not any(peer.draining for peer in peers):
+                await loop.sock_sendall(client, big)
+                await asyncio.sleep(0)
+            for _ in range(5):
+                server.notify_updated("x://a")
+                await asyncio.sleep(0)
+            data = b""
+            while b"notifications/resources/updated" not in data[-400:]:
+                data += await loop.sock_recv(client, 1 << 20)
+            self.assertEqual(data.count(b"notifications/resources/updated"), 1)
+            client.close()
+
+        peers = []
+        real = rt._WriterPeer.__init__
+
+        def init(peer, *arguments):
+            real(peer, *arguments)
+            peers.append(peer)
+
+        with mock.patch.object(rt._WriterPeer, "__init__", init):
+            self.serve(main, limits=Limits(stream_queue=50000))
+
     def test_a_peer_that_resets_cancels_its_calls(self):
         async def main(server, host, port):
             client = socket.create_connection((host, port))
@@ -818,6 +885,7 @@ class Connections(unittest.TestCase):
     def test_a_peer_that_reads_nothing_is_dropped(self):
         async def main(server, host, port):
             client = socket.create_connection((host, port))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.sendall(initialize())
             client.setblocking(False)
             loop = asyncio.get_running_loop()
@@ -826,7 +894,8 @@ class Connections(unittest.TestCase):
                     await loop.sock_sendall(client, call("echo", 1, text="x" * 60000))
             client.close()
 
-        for limits in (Limits(queue=100000), Limits(write_timeout=0.1)):
+        for queue in (100000, 1 << 24):
+            limits = Limits(queue=queue, write_timeout=0.1)
             self.serve(main, limits=limits)
 
 
