@@ -58,6 +58,10 @@ class Client:
         self.file.close()
         self.socket.close()
 
+    def reset_at_close(self):
+        linger = (1).to_bytes(4, "little") + bytes(4)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
     def send(self, data):
         self.socket.sendall(data)
 
@@ -902,10 +906,7 @@ class Disconnects(unittest.TestCase):
                 for reset in (False, True):
                     client = live.client()
                     if reset:
-                        linger = (1).to_bytes(4, "little") + bytes(4)
-                        client.socket.setsockopt(
-                            socket.SOL_SOCKET, socket.SO_LINGER, linger
-                        )
+                        client.reset_at_close()
                     client.send(whole[:cut])
                     client.close()
             soon(lambda: not live.endpoint.connections, "no connection is left")
@@ -1261,6 +1262,241 @@ class LegacyStreams(unittest.TestCase):
             live.server.entered.wait(PATIENCE)
             live.ask(request("DELETE", headers=[("Mcp-Session-Id", session)]))
             self.assertTrue(client.closed())
+
+
+class EndsOnce(unittest.TestCase):
+    """An exchange, a stream and a session end once, whoever comes first."""
+
+    def get(self, session, last):
+        return request(
+            "GET", headers=[("Mcp-Session-Id", session), ("Last-Event-ID", last)]
+        )
+
+    def test_what_comes_after_the_end_of_a_stream_is_dropped_HTL_11(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+            client.send(legacy(session, "tools/call", {"name": "poll"}, id=3))
+            client.head()
+            event_id = client.chunk().split(b"\n")[0][4:].decode()
+            live.server.entered.wait(PATIENCE)
+            found = live.endpoint.sessions[session]
+            exchange = found.calls[3].peer
+            live.server.proceed.set()
+            soon(lambda: not found.calls, "the reply is kept")
+            exchange.send(b'{"late":1}')  # as a worker that was overtaken
+            live.state()
+            self.assertTrue(exchange.stream.ended)
+            with live.client() as back:
+                back.send(self.get(session, event_id))
+                back.head()
+                self.assertEqual([m.get("id") for m in back.messages()], [3])
+
+    def test_a_reply_after_the_end_of_its_session_is_not_kept(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+            client.send(legacy(session, "tools/call", {"name": "poll"}, id=3))
+            client.head()
+            live.server.entered.wait(PATIENCE)
+            found = live.endpoint.sessions[session]
+            exchange = found.calls[3].peer
+            live.ask(request("DELETE", headers=[("Mcp-Session-Id", session)]))
+            exchange.reply(b'{"id":3}', 0)  # it was on its way already
+            live.state()
+            self.assertEqual((found.kept, live.endpoint.kept_bytes), (0, 0))
+            self.assertEqual(found.streams, {})
+
+    def test_a_call_may_let_its_client_poll_again_and_again_HTL_12(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+
+            @live.server.tool
+            def twice(ctx: Context) -> str:
+                """Poll twice."""
+                ctx.close_sse_stream()
+                live.server.entered.wait(PATIENCE)
+                ctx.close_sse_stream()
+                live.server.proceed.wait(PATIENCE)
+                return "done"
+
+            client.send(legacy(session, "tools/call", {"name": "twice"}, id=3))
+            client.head()
+            event_id = client.chunk().split(b"\n")[0][4:].decode()
+            self.assertEqual(client.chunk(), b"")
+            for event in (live.server.entered, live.server.proceed):
+                with live.client() as back:
+                    back.send(self.get(session, event_id))
+                    back.head()
+                    event.set()
+                    found = [m["id"] for m in back.messages()]
+            self.assertEqual(found, [3])
+
+    def test_polling_is_for_legacy_streams_only(self):
+        with Live() as live:
+            session = live.open()
+            live.server.proceed.set()
+            fields = [("Accept", "application/json")]
+            for data in (
+                modern("tools/call", {"name": "poll"}),
+                legacy(session, "tools/call", {"name": "poll"}, headers=fields),
+            ):
+                self.assertEqual(live.ask(data).json["id"], 1)
+
+    def test_a_client_that_left_before_polling_was_offered(self):
+        with Live() as live:
+            session = live.open()
+
+            @live.server.tool
+            def later(ctx: Context) -> str:
+                """Poll, but late."""
+                live.server.entered.set()
+                live.server.proceed.wait(PATIENCE)
+                ctx.close_sse_stream()
+                ctx.info("unheard")
+                live.server.ended.append(True)
+                return "done"
+
+            with live.client() as client:
+                client.reset_at_close()
+                client.send(legacy(session, "tools/call", {"name": "later"}, id=3))
+                live.server.entered.wait(PATIENCE)
+                exchange = live.endpoint.sessions[session].calls[3].peer
+            soon(lambda: exchange.connection is None, "the client is gone")
+            live.server.proceed.set()
+            soon(lambda: live.server.ended, "the call went on")
+            soon(lambda: not live.endpoint.sessions[session].calls, "it has ended")
+            self.assertEqual(live.endpoint.sessions[session].streams, {})
+
+    def test_a_response_with_the_id_of_a_call_is_answered(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+            client.send(legacy(session, "tools/call", {"name": "work"}, id="s1"))
+            live.server.entered.wait(PATIENCE)
+            body = json.dumps({"jsonrpc": "2.0", "id": "s1", "result": {}}).encode()
+            fields = [("Mcp-Session-Id", session)]
+            self.assertEqual(live.ask(request(body=body, headers=fields)).status, 202)
+
+    def test_time_outs_of_one_moment_do_not_disturb_each_other(self):
+        limits = Limits(keep_alive=0.05, session_idle=0.5)
+        with Live(fixture(limits=limits)) as live, live.client() as client:
+            session = live.open()
+            client.send(request("GET", headers=[("Mcp-Session-Id", session)]))
+            client.head()
+            for _ in range(3):
+                self.assertEqual(client.chunk(), b":\n\n")
+            done = threading.Event()
+
+            def end():  # everything is due, and the session takes its stream along
+                live.endpoint.sessions[session].end()
+                live.endpoint.tick(time.monotonic() + 1000)
+                done.set()
+
+            live.loop.call_soon_threadsafe(end)
+            self.assertTrue(done.wait(PATIENCE))
+            self.assertEqual(list(client.events()), [])
+            client.send(legacy(session, "ping"))
+            self.assertEqual(client.reply().status, 404)
+
+    def test_equal_limits_for_sessions_and_connections(self):
+        limits = Limits(sessions=1, session_idle=60.0, idle_timeout=60.0)
+        with Live(fixture(limits=limits)) as live, live.client() as idle:
+            idle.send(request("GET", target="/healthz"))
+            idle.reply()
+            first = live.open()
+            live.open()
+            self.assertEqual(live.ask(legacy(first, "ping")).status, 404)
+
+    def test_sessions_end_with_the_endpoint(self):
+        with Live() as live:
+            live.open()
+            self.assertEqual(len(live.server._hub.listeners), 1)
+            live.end()
+            self.assertEqual(len(live.server._hub.listeners), 0)
+
+
+class Pipelines(unittest.TestCase):
+    def test_requests_wait_while_a_call_waits(self):
+        with Live() as live, live.client() as client:
+            calls = [modern("tools/call", {"name": "work"}, id=1), modern("nope", id=2)]
+            client.send(b"".join(calls) + modern("tools/list", id=3))
+            live.server.entered.wait(PATIENCE)
+            live.server.proceed.set()
+            found = [client.reply() for _ in range(3)]
+            self.assertEqual([reply.json["id"] for reply in found], [1, 2, 3])
+            self.assertEqual([reply.status for reply in found], [200, 404, 200])
+
+    def test_a_client_that_closed_gets_nothing_more_done(self):
+        with Live() as live:
+            client = live.client()
+            client.reset_at_close()
+            session = live.open()
+            slow = legacy(session, "tools/call", {"name": "work"}, id=1)
+            client.send(slow + legacy(session, "tools/call", {"name": "steps"}, id=2))
+            live.server.entered.wait(PATIENCE)
+            connection = next(iter(live.endpoint.connections))
+            client.close()
+            soon(lambda: not live.endpoint.connections, "the reset is seen")
+            self.assertFalse(connection.keep)
+            live.server.proceed.set()
+
+    def test_nothing_follows_a_cancelled_json_reply(self):
+        with Live() as live, live.client() as client:
+            session = live.open()
+            fields = [("Accept", "application/json")]
+            slow = legacy(session, "tools/call", {"name": "nap"}, 8, headers=fields)
+            client.send(slow + modern("tools/list", id=9))
+            live.server.entered.wait(PATIENCE)
+            cancelled = message("notifications/cancelled", {"requestId": 8}, None)
+            fields = [("Mcp-Session-Id", session)]
+            live.ask(request(body=json.dumps(cancelled).encode(), headers=fields))
+            self.assertTrue(client.closed())  # not the reply to the next request
+
+    def test_half_closed_clients_of_both_eras(self):
+        with Live() as live, live.client() as client, live.client() as other:
+            session = live.open(elicitation={})
+            client.send(
+                legacy(session, "tools/call", {"name": "echo", "arguments": {}}, id=1)
+                + legacy(session, "tools/call", {"name": "work"}, id=2)
+            )
+            live.server.entered.wait(PATIENCE)
+            client.socket.shutdown(socket.SHUT_WR)
+            live.server.proceed.set()
+            self.assertEqual([client.reply().json["id"] for _ in range(2)], [1, 2])
+            self.assertTrue(client.closed())
+            # An inline handler asks: it still reads, and the answer comes elsewhere.
+            other.send(legacy(session, "tools/call", {"name": "sure"}, id=3))
+            other.head()
+            events = other.events()
+            next(events)
+            question = json.loads(next(events)[1])
+            ours = live.endpoint.connections
+            soon(lambda: any(c.exchange for c in ours), "the exchange waits")
+            connection = next(c for c in ours if c.exchange)
+            other.socket.shutdown(socket.SHUT_WR)
+            soon(lambda: connection.eof, "the end of input is seen")
+            answer = {"jsonrpc": "2.0", "id": question["id"]}
+            answer["result"] = {"action": "decline"}
+            fields = [("Mcp-Session-Id", session)]
+            live.ask(request(body=json.dumps(answer).encode(), headers=fields))
+            self.assertEqual(json.loads(next(events)[1])["id"], 3)
+
+    def test_the_reply_to_a_body_too_large_is_not_lost_C16(self):
+        with Live(fixture(limits=Limits(body=1000))) as live, live.client() as client:
+            client.send(request(headers=[("Content-Length", "3000000")]))
+            for _ in range(30):  # the client goes on sending before it reads
+                client.send(b"x" * 100_000)
+            self.assertEqual(client.reply().status, 413)
+            self.assertTrue(client.closed())
+
+    def test_errors_of_the_network_are_no_faults_of_ours_C13(self):
+        for error in (TimeoutError(110, "timed out"), OSError(113, "no route")):
+            with Live() as live, live.client() as client:
+                client.send(request("GET", target="/healthz"))
+                client.reply()
+                protocol = next(iter(live.endpoint.connections)).transport
+                protocol = protocol.get_protocol()
+                live.loop.call_soon_threadsafe(protocol.reader.set_exception, error)
+                self.assertTrue(client.closed())
+                self.assertEqual([t for t in live.server.logged if "conn" in t], [])
 
 
 class Limited(unittest.TestCase):
