@@ -2412,7 +2412,11 @@ class _Call:
     def claim(self) -> bool:
         """True for exactly one of done, cancelled, timed out and disconnected."""
         line = self.line
-        if line is None or line.pop(self, None) is None:
+        if line is None:
+            return False
+        self.server._leaving.append(None)  # until its reply is written
+        if line.pop(self, None) is None:
+            self.server._ended_one()
             return False
         self.done = True
         self.peer.calls.pop(self.id, None)
@@ -3252,6 +3256,7 @@ class _Core:
         self._write_audit: Callable[[bytes], Any] = lambda line: None
         self._spawn: Any = None  # the engine's: run an async call on its loop
         self._drained: Any = None  # an Event that someone waits on at the end
+        self._leaving: list[None] = []  # counts replies under way; atomic as a list
         self._tails: dict[str, bytes] = {}
         self._eras = (True, True)  # legacy, modern
         self._instructions: Optional[str] = None
@@ -3885,8 +3890,13 @@ class _Core:
             self._go(following)
 
     def _ended_one(self) -> None:
-        if self._drained is not None and not self._open.lines():
+        self._leaving.pop()
+        if self._drained is not None and not self._owes():
             self._drained.set()
+
+    def _owes(self) -> bool:
+        """A call is open, or a thread is about to write its reply."""
+        return bool(self._open.lines() or self._leaving)
 
     # Rounds
 
@@ -4255,8 +4265,9 @@ class _Outlet:
     """The only writer of a file descriptor, from any thread, whole messages only.
 
     A message goes out at once if the pipe is sure to take it: a small one if poll says
-    so, one up to the pipe's size if the pipe is empty. All else waits in a bounded queue for one lazy daemon thread. O_NONBLOCK is never set: the
-    file description may belong to others too.
+    so, one up to the pipe's size if the pipe is empty. All else waits in a bounded
+    queue for one lazy daemon thread. O_NONBLOCK is never set: the file description may
+    belong to others too.
     """
 
     def __init__(self, fd: int, limit: int, drop: bool = False) -> None:
@@ -4515,7 +4526,7 @@ def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
     _receive_all(server, lines.end(), peer)
     _finish(server)
     server._drained = threading.Event()
-    if _open_calls(server):
+    if server._owes():
         server._drained.wait(server._limits.grace)
     for call in _open_calls(server):
         call.cancel()
@@ -4598,7 +4609,7 @@ class _Loop:
         # A worker thread may be the one that sets it.
         drained = SimpleNamespace(set=functools.partial(self.call, event.set))
         self.server._drained = drained
-        if _open_calls(self.server):
+        if self.server._owes():
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(event.wait(), seconds)
         for call in _open_calls(self.server):
@@ -5569,16 +5580,13 @@ class _Connection:
             self.state = state
             self.endpoint.start(self, seconds)
 
-    def relax(self) -> None:
-        self.state = ""
-        self.endpoint.stop(self)
-
     def due(self) -> None:
         if self.state == "write":
             self.transport.abort()
         elif self.state in ("head", "body"):
             self.transport.write(_response_bytes(408, b"", b"", False))
-        self.transport.close()
+        if self.state:  # else it is at work, and what was armed before means nothing
+            self.transport.close()
 
     async def run(self) -> None:
         limits, parser = self.endpoint.server._limits, self.parser
@@ -5601,7 +5609,7 @@ class _Connection:
             text = f"{type(error).__name__} in a connection: {error}"
             self.endpoint.server._log("critical", text)
         finally:
-            self.relax()
+            self.endpoint.stop(self)
             self.transport.close()
 
     async def requests(self) -> None:
@@ -5618,7 +5626,7 @@ class _Connection:
                 self.expect("body", endpoint.server._limits.body_timeout)
                 self._continue(head)
                 return
-            self.relax()
+            self.state = ""
             self.continued = False
             self.keep = head.keep_alive and not endpoint.closing
             exchange = _Exchange(self, head)
@@ -5636,7 +5644,7 @@ class _Connection:
             if self.transport.get_write_buffer_size() > 65536:
                 self.expect("write", endpoint.server._limits.write_timeout)
                 await self.writer.drain()
-                self.relax()
+                self.state = ""
 
     def _continue(self, head: _Head) -> None:
         """100 Continue, unless the request is refused by its head alone."""
@@ -5908,6 +5916,7 @@ class _Endpoint:
         self.deadlines = _Deadlines()
         self.kept_bytes = 0
         self.closing = False
+        self.forms: dict[int, Any] = {}  # by the id of a head's headers
         self.open_paths = ("/healthz", *auth.documents)
         loop.extra.append(self.tick)
 
@@ -6007,9 +6016,12 @@ class _Endpoint:
             health = head.path == "/healthz"
             body = b'{"status":"ok"}' if health else self.auth.document()
             return exchange.respond(200, _JSON, body)
-        exchange.headers = self.gate(head)
         if head.method == "POST":
+            # Heads come again and again: what they decide by themselves is kept.
+            forms = self.forms.get(id(head.headers)) or self._forms(exchange)
+            _, exchange.headers, exchange.json, exchange.sse = forms
             return self.post(exchange, body)
+        exchange.headers = self.gate(head)
         if head.method == "OPTIONS":
             return self.options(exchange)
         if head.method not in ("GET", "DELETE"):
@@ -6035,23 +6047,31 @@ class _Endpoint:
         asked = headers.get("access-control-request-headers", "content-type")
         exchange.respond(204, _PREFLIGHT % asked.encode("latin-1"), b"")
 
-    def post(self, exchange: _Exchange, body: Any) -> None:
+    def _forms(self, exchange: _Exchange) -> Any:
+        """(headers, those of the reply, and whether it can be JSON or a stream)."""
         headers = exchange.head.headers
+        exchange.headers = self.gate(exchange.head)
         if not _JSON_TYPE.fullmatch(headers.get("content-type", "")):
             raise _HttpError(415, "Content-Type must be application/json, UTF-8")
-        exchange.json, exchange.sse = _accepts(headers.get("accept"))
-        if not exchange.json and not exchange.sse:
+        json, sse = _accepts(headers.get("accept"))
+        if not json and not sse:
             raise _HttpError(406, f"Accept must allow application/json or {_SSE}")
-        if self.json_only and exchange.json:
-            exchange.sse = False
+        if len(self.forms) >= 64:
+            self.forms.clear()
+        # It holds the headers, so nothing else can have their id.
+        found = headers, exchange.headers, json, sse and not (json and self.json_only)
+        self.forms[id(headers)] = found
+        return found
+
+    def post(self, exchange: _Exchange, body: Any) -> None:
         limits = self.server._limits
         message = _decode(body, limits.depth, limits.digits)
-        version = headers.get("mcp-protocol-version")
+        version = exchange.head.headers.get("mcp-protocol-version", "")
         params = message.get("params") if type(message) is dict else None
         meta = params.get("_meta") if type(params) is dict else None
         named = type(meta) is dict and _VERSION_KEY in meta
         try:
-            if self.server._eras[1] and (named or (version or "") >= E):
+            if self.server._eras[1] and (named or version >= E):
                 exchange.era = "modern"
                 self.check_headers(exchange.head, message, meta)
             else:
@@ -6090,21 +6110,19 @@ class _Endpoint:
 
     def check_headers(self, head: _Head, message: Any, meta: Any) -> None:
         """Headers mirror the body, or the request is refused (HTM-05 to HTM-13)."""
-        if type(message) is list:
-            raise MCPError(INVALID_REQUEST, "Batches exist in 2025-03-26 only")
-        if _classify(message) != "request":
-            if "method" not in message:
-                raise MCPError(INVALID_REQUEST, "No responses are expected here")
-            return
-        if type(meta) is not dict or type(meta.get(_VERSION_KEY)) is not str:
-            return  # dispatch says what is missing
+        if type(message) is not dict or "method" not in message:
+            raise MCPError(INVALID_REQUEST, "One request or notification is wanted")
+        if "id" not in message or type(meta) is not dict:
+            return  # a notification; or dispatch says what is missing
         wrong = self._header_fault(head, message, meta)
         if wrong:
             raise MCPError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
 
     def _header_fault(self, head: _Head, message: Any, meta: Any) -> Optional[str]:
         headers, method, params = head.headers, message["method"], message["params"]
-        version = meta[_VERSION_KEY]
+        version = meta.get(_VERSION_KEY)
+        if type(version) is not str:
+            return None  # dispatch says what is missing
         if headers.get("mcp-protocol-version") != version:
             return "MCP-Protocol-Version differs from _meta, or is missing"
         if version not in _MODERN or type(meta.get(_CAPABILITIES_KEY)) is not dict:
@@ -6128,9 +6146,9 @@ class _Endpoint:
     # Legacy sessions
 
     def find_session(
-        self, exchange: _Exchange, message: Any, version: Optional[str]
+        self, exchange: _Exchange, message: Any, version: str
     ) -> None:
-        if version is not None and version not in _LEGACY:
+        if version and version not in _LEGACY:
             known = ", ".join(_LEGACY + _MODERN)
             text = f"Unsupported MCP-Protocol-Version; use one of {known}"
             raise MCPError(INVALID_REQUEST, text)
@@ -6775,14 +6793,18 @@ class Server(_Core):
             yield loop
         finally:
             async with loop.entering:
-                self._users -= 1
-                if not self._users:
-                    self._mode = None
-                    manager, self._exit = self._exit, None
-                    if hasattr(manager, "__aexit__"):
-                        await manager.__aexit__(None, None, None)
-                    elif manager is not None:
-                        manager.__exit__(None, None, None)
+                await self._left()
+
+    async def _left(self) -> None:
+        self._users -= 1
+        if self._users:
+            return
+        self._mode = None
+        manager, self._exit = self._exit, None
+        if hasattr(manager, "__aexit__"):
+            await manager.__aexit__(None, None, None)
+        elif manager is not None:
+            manager.__exit__(None, None, None)
 
     async def serve(self, reader: Any, writer: Any) -> None:
         """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
