@@ -373,10 +373,10 @@ class Stdio(Case):
             ended.clear()
             with mock.patch.object(rt._FdPeer, "send", slow), Wire(loop=loop) as wire:
                 wire.server.proceed.set()
-                wire.send(hello(), *(call("block", {}, n) for n in "1234"))
+                wire.send(hello(), *(call("block", {}, n) for n in range(4)))
                 found = wire.end()
                 ended.set()
-            self.assertEqual({m["id"] for m in found}, {"i", "1", "2", "3", "4"})
+            self.assertEqual({m["id"] for m in found}, {"i", 0, 1, 2, 3})
 
     @unittest.skipUnless(POSIX, "a pty")
     def test_field_A08_every_kind_of_stdin(self):
@@ -1168,7 +1168,9 @@ class Http(Case):
                     while comments < 3:
                         chunk = client.chunk()
                         comments += chunk == b":\n\n"
-                        fields = [f for f in chunk.split(b"\n") if f.startswith(b"data")]
+                        fields = [
+                            f for f in chunk.split(b"\n") if f.startswith(b"data")
+                        ]
                         if b"retry" not in chunk:
                             self.assertTrue(all(len(f) > 6 for f in fields), chunk)
             live.server.proceed.set()
@@ -1209,7 +1211,9 @@ class Http(Case):
             head, _, body = modern("tools/call", empty).partition(b"\r\n\r\n")
             for size, status in ((8192, 200), (8193, 413)):
                 text = "x" * (size - len(body))
-                data = modern("tools/call", {"name": "echo", "arguments": {"text": text}})
+                data = modern(
+                    "tools/call", {"name": "echo", "arguments": {"text": text}}
+                )
                 self.assertEqual(live.ask(data).status, status)
             tracemalloc.start()
             for data, status in (
@@ -1373,3 +1377,851 @@ class Http(Case):
 CHUNK = b"400\r\n" + b"x" * 1024 + b"\r\n"
 
 
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+@dataclass
+class Node:
+    value: int
+    next: "typing.Optional[Node]" = None
+
+
+class TD(typing.TypedDict):
+    a: int
+
+
+def said(server, name, arguments):
+    """(text, is error) of a call."""
+    result = server.call(name, arguments)
+    return result["content"][0]["text"], result.get("isError", False)
+
+
+class Schemas(Case):
+    def listed(self, server, revision=D):
+        found = talk(line("tools/list"), server=server, revision=revision)
+        (reply,) = [m for m in found if "id" in m]  # not a list_changed
+        return {tool["name"]: tool for tool in reply["result"]["tools"]}
+
+    def test_field_D01_strings_stay_as_they_are(self):
+        server, got = Server("x", "1"), []
+
+        @server.tool
+        def f(
+            text: str,
+            maybe: typing.Optional[str] = None,
+            either: typing.Union[str, int] = 0,
+        ) -> str:
+            got.append((text, maybe, either))
+            return text
+
+        for value in ("12345", "007", "null", "true", "[1]", "1e3", "{}", " ", ""):
+            text, wrong = said(server, "f", dict(text=value, maybe=value, either=value))
+            self.assertFalse(wrong)
+            self.assertEqual(text, value)
+            self.assertEqual(got.pop(), (value,) * 3)
+
+    def test_field_D02_json_texts_in_place_of_values(self):
+        """Refused with the name, what was expected and what came: nothing is guessed."""
+        server = Server("x", "1")
+
+        @server.tool
+        def f(
+            xs: typing.List[int] = (),  # noqa: UP006
+            n: int = 0,
+            d: dict = None,
+            on: bool = True,
+        ) -> str:
+            raise AssertionError("must not run")
+
+        for name, value, wanted in (
+            ("xs", "[1271, 2106]", "array"),
+            ("n", "2000", "integer"),
+            ("d", '{"a":1}', "object"),
+            ("on", "true", "boolean"),
+            ("n", "20x", "integer"),
+            ("n", " 5 ", "integer"),
+            ("n", "0x10", "integer"),
+            ("on", "yes", "boolean"),
+        ):
+            text, wrong = said(server, "f", {name: value})
+            self.assertTrue(wrong)
+            self.assertTrue(text.startswith(f"{name}: expected"), text)
+            self.assertRegex(text, f"{wanted}|true")
+            self.assertIn(json.dumps(value), text)
+
+    def test_field_D03_annotations_as_text(self):
+        body = textwrap.dedent("""
+            import typing
+            from typing import Annotated, Literal, Optional
+            from tinymcp import Context
+            def f(a: int, b: Optional[list[int]] = None, c: Literal["x", "y"] = "x",
+                  d: Annotated[float, "metres"] = 0.5, ctx: Context = None
+                  ) -> dict[str, int]:
+                return {"ctx": int(ctx is not None)}
+        """)
+        schemas = []
+        for start in ("", "from __future__ import annotations\n"):
+            space = {"__name__": __name__}
+            exec(start + body, space)
+            server = Server("x", "1")
+            server.add_tool(space["f"], description="f")
+            tool = self.listed(server)["f"]
+            schemas.append((tool["inputSchema"], tool["outputSchema"]))
+            self.assertEqual(said(server, "f", {"a": 1})[0], '{"ctx":1}')
+        self.assertEqual(schemas[0], schemas[1])
+        self.assertEqual(list(schemas[0][0]["properties"]), list("abcd"))
+        modern_union = "from __future__ import annotations\ndef f(b: int | None): pass"
+        space = {"__name__": __name__}
+        exec(modern_union, space)
+        if sys.version_info >= (3, 10):
+            Server("x", "1").add_tool(space["f"])
+        else:
+            with self.assertRaisesRegex(DefinitionError, "b"):
+                Server("x", "1").add_tool(space["f"])
+
+    def test_field_D04_optional_is_not_default(self):
+        server, got = Server("x", "1"), []
+
+        @server.tool
+        def f(
+            a: typing.Optional[int],
+            b: typing.Optional[int] = None,
+            c: int = 3,
+            d: typing.Optional[str] = "x",
+        ) -> str:
+            got.append((a, b, c, d))
+            return ""
+
+        self.assertFalse(said(server, "f", {"a": None})[1])
+        self.assertFalse(said(server, "f", {"a": 1, "b": None})[1])
+        self.assertEqual(got, [(None, None, 3, "x"), (1, None, 3, "x")])
+        text, wrong = said(server, "f", {"a": 1, "c": None})
+        self.assertTrue(wrong and text.startswith("c: "), text)
+        text, wrong = said(server, "f", {})
+        self.assertTrue(wrong and "a" in text, text)
+        schema = self.listed(server)["f"]["inputSchema"]
+        self.assertEqual(schema["required"], ["a"])
+        self.assertEqual(schema["properties"]["c"]["default"], 3)
+
+        @server.tool
+        def g(a: typing.Any = object()) -> str:  # noqa: B008
+            return ""
+
+        self.assertNotIn("default", self.listed(server)["g"]["inputSchema"])
+
+    def test_field_D05_arguments_that_are_no_object(self):
+        server = Server("x", "1")
+        server.add_tool(lambda: "ran", name="f")
+        for given in ({}, {"arguments": None}, {"arguments": {}}):
+            (reply,) = talk(line("tools/call", {"name": "f", **given}), server=server)
+            self.assertEqual(text_of(reply), "ran")
+        for given in ([], "", 0, False, "x"):
+            (reply,) = talk(call("f", given), server=server)
+            self.assertEqual(code_of(reply), -32602, given)
+
+    def test_field_D06_signatures(self):
+        server = Server("x", "1")
+
+        class Bound:
+            def method(self, x: int) -> int:
+                return x
+
+            def __call__(self, x: int) -> int:
+                return x
+
+        async def generator(x: int):
+            yield x
+
+        space = {}
+        exec("def h(secret, /): pass", space)
+        for function, name in (
+            (lambda *many: 0, "many"),
+            (lambda **free: 0, "free"),
+            (space["h"], "secret"),
+        ):
+            with self.assertRaises(DefinitionError) as caught:
+                server.add_tool(function, name="bad")
+            self.assertIsInstance(caught.exception, TypeError)
+            self.assertIn(name, str(caught.exception))
+
+        def i(*, x: int) -> int:
+            return x
+
+        for n, function in enumerate(
+            (i, Bound().method, functools.partial(i, x=5), Bound(), lambda x: x)
+        ):
+            server.add_tool(function, name=f"t{n}", description="t")
+            given = {} if n == 2 else {"x": 5}  # what a partial has bound stays bound
+            self.assertEqual(said(server, f"t{n}", given)[0], "5")
+        try:
+            server.add_tool(generator)
+        except DefinitionError:
+            pass
+        else:
+            self.assertTrue(said(server, "generator", {"x": 1})[1])
+
+        def odd(self, _meta, class_, name, arguments) -> str:
+            return f"{self}{_meta}{class_}{name}{arguments}"
+
+        server.add_tool(odd)
+        given = dict(zip(("self", "_meta", "class_", "name", "arguments"), "12345"))
+        self.assertEqual(said(server, "odd", given)[0], "12345")
+
+    def test_field_D07_the_root_of_a_schema_is_an_object(self):
+        server = Server("x", "1")
+        server.add_tool(lambda: 0, name="none")
+
+        @server.tool
+        def union(p: typing.Union[Point, Node]) -> str:
+            return ""
+
+        for name, tool in self.listed(server).items():
+            schema = tool["inputSchema"]
+            self.assertEqual(schema["type"], "object", name)
+            self.assertIn("properties", schema)
+            self.assertFalse({"anyOf", "oneOf", "$ref", "allOf"} & set(schema))
+        for schema in ({"anyOf": [{}]}, {"message": {"type": "string"}}):
+            with self.assertRaisesRegex(DefinitionError, "object"):
+                server.add_tool(lambda message: 0, name="bad", input_schema=schema)
+
+    def test_field_D08_plain_schemas(self):
+        server = Server("x", "1")
+
+        @server.tool
+        def f(
+            e: Color,
+            p: Point,
+            t: TD,
+            o: typing.Optional[Point],
+            l: typing.List[typing.Optional[Point]],  # noqa: E741, UP006
+        ) -> str:
+            return ""
+
+        @server.tool
+        def tree(node: Node) -> str:
+            return str(node.next.next)
+
+        tools = self.listed(server)
+        text = json.dumps(tools["f"]["inputSchema"])
+        for word in ('"$ref"', '"$defs"', '"type": [', ": true", "oneOf"):
+            self.assertNotIn(word, text)
+        fields = tools["f"]["inputSchema"]["properties"]
+        self.assertEqual(fields["e"]["enum"], ["red", "blue"])
+        self.assertEqual(fields["e"]["type"], "string")
+        self.assertEqual(len(fields["o"]["anyOf"]), 2)
+        self.assertLess(len(json.dumps(tools["tree"])), 5000)
+        deep = {"node": {"value": 1, "next": {"value": 2, "next": None}}}
+        self.assertEqual(said(server, "tree", deep), ("None", False))
+
+    def test_field_D09_structured_content_fits_its_schema(self):
+        values = {
+            "int": (int, 5),
+            "l": (typing.List[int], [1]),  # noqa: UP006
+            "n": (type(None), None),
+            "d": (typing.Dict[str, int], {"a": 1}),  # noqa: UP006
+            "p": (Point, Point(1)),
+            "t": (TD, {"a": 1}),
+            "s": (str, "x"),
+            "b": (bytes, b"x"),
+        }
+        server = Server("x", "1", log=lambda *a: None)
+
+        def add(name, kind, value):
+            def tool(fail: bool = False):
+                if fail:
+                    raise ValueError("no")
+                return value
+
+            tool.__annotations__ = {"fail": bool, "return": kind}
+            server.add_tool(tool, name=name, description="d")
+
+        for name, (kind, value) in values.items():
+            add(name, kind, value)
+        for revision in (A, C, D):
+            tools = self.listed(server, revision)
+            asked = [call(n, {}, n) for n in values]
+            asked += [call(n, {"fail": True}, n + "!") for n in values]
+            found = talk(*asked, server=server, revision=revision)
+            results = {m["id"]: m["result"] for m in found}
+            for name in values:
+                result, schema = results[name], tools[name].get("outputSchema")
+                self.assertFalse(result.get("isError"), result)
+                self.assertTrue(results[name + "!"]["isError"])
+                if schema is None:
+                    continue
+                self.assertEqual(schema["type"], "object")
+                structured = result["structuredContent"]
+                self.assertIsNone(rt._compile(schema, name)(structured))
+                shown = result["content"][0]["text"]
+                inner = structured.get("result", structured)
+                self.assertIn(shown, (json.dumps(inner, separators=(",", ":")), inner))
+            self.assertTrue(revision > A or not any("outputSchema" in t for t in tools))
+
+    def test_field_D10_arguments_that_nobody_asked_for(self):
+        server = Server("x", "1")
+
+        @server.tool
+        def f(text: str, ctx: Context) -> str:
+            return f"{text}{type(ctx).__name__}"
+
+        self.assertEqual(said(server, "f", {"text": "a"}), ("aContext", False))
+        for extra in ("metadata", "ctx", "self"):
+            text, wrong = said(server, "f", {"text": "a", extra: {}})
+            self.assertTrue(wrong)
+            self.assertIn(extra, text)
+            self.assertNotIn(".py", text)
+        self.assertIs(
+            self.listed(server)["f"]["inputSchema"]["additionalProperties"], False
+        )
+
+
+class Lifecycle(Case):
+    def test_field_E01_before_initialized(self):
+        with Wire() as wire:
+            start, ready = hello().splitlines(True)
+            wire.send(start)
+            wire.wait("i")
+            wire.server.notify_tools_changed()
+            wire.send(line("tools/list", None, 2))
+            self.assertIn("result", wire.wait(2))
+            self.assertEqual([m for m in wire.found if "method" in m], [])
+            wire.send(ready)
+            soon(lambda: any("method" in m for m in wire.found), "the change came")
+        with Live(fixture()) as live:
+            for _ in range(50):
+                with live.client() as one, live.client() as two:
+                    one.send(initialize())
+                    session = one.reply().headers["mcp-session-id"]
+                    note = legacy(session, "notifications/initialized", None, None)
+                    one.send(note)
+                    two.send(legacy(session, "tools/list"))
+                    self.assertEqual(two.reply().status, 200)
+                    self.assertEqual(one.reply().status, 202)
+
+    def test_field_E02_no_handshake(self):
+        for loop in ENGINES:
+            data = [call("echo", {"text": "x"}), ping(b"2"), hello()]
+            found = talk(*data, line("tools/list", None, 3), loop=loop, revision=None)
+            self.codes(found, [(1, -32600), (2, None), (3, None)])
+            (refused,) = [m for m in found if m["id"] == 1]
+            self.assertIn("initialize", refused["error"]["message"])
+        with Live(fixture()) as live:
+            body = json.dumps(message("tools/list")).encode()
+            for headers, status in (([], 400), ([("Mcp-Session-Id", "old")], 404)):
+                reply = live.ask(request(body=body, headers=headers))
+                self.assertEqual(reply.status, status)
+                self.assertIn("initialize", reply.json["error"]["message"])
+            self.assertEqual(live.ask(legacy(live.open(), "tools/list")).status, 200)
+
+    def test_field_E03_version_negotiation(self):
+        def negotiate(version):
+            (start, _) = hello("?").splitlines(True)
+            given = b"" if version is None else json.dumps(version).encode()
+            data = start.replace(b'"protocolVersion": "?"', b'"x": 1')
+            if version is not None:
+                data = start.replace(b'"?"', given)
+            with Wire() as wire:
+                wire.send(data, ping(b"2"))
+                wire.wait(2)
+                return wire.wait("i")
+
+        for version in ("2024-10-07", "2099-01-01", "1.0", "", E):
+            result = negotiate(version)["result"]
+            self.assertEqual(result["protocolVersion"], D, version)
+        for version in (A, B, C, D):
+            result = negotiate(version)["result"]
+            self.assertEqual(result["protocolVersion"], version)
+            self.assertLessEqual(
+                set(result["capabilities"]),
+                {"tools", "prompts", "resources", "logging", "completions"},
+            )
+        for version in (None, 5):
+            self.assertEqual(code_of(negotiate(version)), -32602)
+
+    def test_field_E08_fields_by_revision(self):
+        icons = [{"src": "https://x.example/i.png", "sizes": ["48x48"]}]
+        how = {"icons": icons, "title": "T", "description": "D"}
+        server = Server("x", "1", website_url="https://x.example", **how)
+        server.add_tool(lambda: 1, name="f", output_schema={"type": "integer"}, **how)
+        server.add_resource("x://a", lambda: "a", name="a", **how)
+        server.add_prompt(lambda: "p", name="p", **how)
+        since = {
+            "title": C,
+            "icons": D,
+            "websiteUrl": D,
+            "description": D,
+            "outputSchema": C,
+        }
+        lists = [line(f"{k}/list", None, k) for k in ("tools", "resources", "prompts")]
+        for revision in (A, B, C, D):
+            with Wire(server) as wire:
+                wire.send(hello(revision), *lists)
+                found = {m["id"]: m["result"] for m in wire.end()}
+            self.assertEqual(set(found), {"i", "tools", "resources", "prompts"})
+            info = found["i"]["serverInfo"]
+            for field in ("title", "icons", "websiteUrl", "description"):
+                self.assertEqual(field in info, revision >= since[field], field)
+            tool = found["tools"]["tools"][0]
+            for field in ("title", "icons", "outputSchema"):
+                self.assertEqual(field in tool, revision >= since[field], field)
+            for kind in ("resources", "prompts"):
+                for field in ("title", "icons"):
+                    entry = found[kind][kind][0]
+                    self.assertEqual(field in entry, revision >= since[field], field)
+            if revision == D:
+                self.assertEqual(info["icons"][0]["sizes"], ["48x48"])
+
+
+class Dual(Case):
+    def test_field_F01_discover_first(self):
+        for loop in ENGINES:
+            discover = modern_line("server/discover", None, "d")
+            bare = line("server/discover", None, "b")
+            rest = [hello(), line("tools/list", None, 3)]
+            found = talk(discover, bare, *rest, loop=loop, revision=None)
+            by = {m.get("id"): m for m in found}
+            result = by["d"]["result"]
+            self.assertIn(E, result["supportedVersions"])
+            self.assertEqual(result["resultType"], "complete")
+            self.assertIn("ttlMs", result)
+            self.assertIn("cacheScope", result)
+            self.assertIn(code_of(by["b"]), (-32602, -32601))
+            self.assertIn("tools", by[3]["result"])
+            old = fixture(loop, modern=False)
+            found = talk(discover, *rest, loop=loop, server=old, revision=None)
+            by = {m.get("id"): m for m in found}
+            self.assertIsNotNone(code_of(by["d"]))
+            self.assertIn("tools", by[3]["result"])
+        with Live(fixture()) as live:
+            self.assertIn(E, live.ask(modern("server/discover")).body.decode())
+            self.assertEqual(live.ask(legacy(live.open(), "tools/list")).status, 200)
+
+    def test_field_F03_unknown_and_removed_methods(self):
+        methods = ("foo/bar", "ping", "logging/setLevel", "resources/subscribe")
+        with Live(fixture()) as live:
+            for method in methods:
+                reply = live.ask(modern(method, {}, "x"))
+                self.assertEqual(reply.status, 404, method)
+                self.assertEqual((reply.json["id"], code_of(reply.json)), ("x", -32601))
+        found = talk(*(modern_line(m, None, m) for m in methods), revision=None)
+        self.codes(found, [(m, -32601) for m in methods])
+
+    def test_field_F04_headers_that_differ_from_the_body(self):
+        server = fixture()
+        ran = []
+        server.add_tool(lambda text: ran.append(text), name="spy", inline=True)
+        spy = {"name": "spy", "arguments": {"text": "x"}}
+        with Live(server) as live:
+            for headers in (
+                {"MCP-Protocol-Version": None},
+                {"MCP-Protocol-Version": D},
+                {"Mcp-Method": None},
+                {"Mcp-Method": "tools/list"},
+                {"Mcp-Name": None},
+                {"Mcp-Name": "other"},
+                {"Mcp-Method": "Tools/Call"},
+            ):
+                with self.subTest(headers):
+                    reply = live.ask(modern("tools/call", spy, 5, headers=headers))
+                    self.assertEqual((reply.status, code_of(reply.json)), (400, -32020))
+                    self.assertEqual(reply.json["id"], 5)
+            twice = modern("tools/call", spy).replace(
+                b"Mcp-Name: spy\r\n", b"Mcp-Name: spy\r\nMcp-Name: spy\r\n"
+            )
+            self.assertEqual(code_of(live.ask(twice).json), -32020)
+            data = modern("tools/call", spy)
+            bare = data.replace(b'"io.modelcontextprotocol/clientCapabilities"', b'"x"')
+            bare = bare.replace(
+                b"Content-Length: %d" % len(data.partition(b"\r\n\r\n")[2]),
+                b"Content-Length: %d" % len(bare.partition(b"\r\n\r\n")[2]),
+            )
+            reply = live.ask(bare)
+            self.assertEqual((reply.status, code_of(reply.json)), (400, -32602))
+            self.assertEqual(ran, [])
+            self.assertEqual(live.ask(data.replace(b"Mcp-N", b"MCP-n")).status, 200)
+            self.assertEqual(ran, ["x"])
+
+    def test_field_F05_unsupported_versions(self):
+        key = "io.modelcontextprotocol/protocolVersion"
+        with Live(fixture()) as live:
+            for version in ("2027-01-01", "1900-01-01", 7):
+                meta = {key: version}
+                headers = {"MCP-Protocol-Version": str(version)}
+                reply = live.ask(modern("tools/list", meta=meta, headers=headers))
+                params = {"_meta": {**META, **meta}}
+                (other,) = talk(line("tools/list", params), revision=None)
+                self.assertEqual(reply.status, 400)
+                for found in (reply.json, other):
+                    if version == 7:
+                        self.assertEqual(code_of(found), -32602)
+                        continue
+                    self.assertEqual(code_of(found), -32022)
+                    data = found["error"]["data"]
+                    self.assertIn(E, data["supported"])
+                    self.assertEqual(data["requested"], version)
+
+    def test_field_F06_members_of_results(self):
+        cached = {
+            "tools/list": {},
+            "prompts/list": {},
+            "resources/list": {},
+            "resources/templates/list": {},
+            "resources/read": {"uri": "x://a"},
+            "server/discover": {},
+        }
+        plain = {"tools/call": {"name": "echo", "arguments": {"text": "x"}}}
+        both = {**cached, **plain}
+        found = talk(*(modern_line(m, p, m) for m, p in both.items()), revision=None)
+        server_key = "io.modelcontextprotocol/serverInfo"
+        for reply in found:
+            result = reply["result"]
+            self.assertEqual(result["resultType"], "complete")
+            self.assertEqual(result["_meta"][server_key]["name"], "field")
+            self.assertEqual("ttlMs" in result, reply["id"] in cached)
+            if reply["id"] in cached:
+                self.assertGreaterEqual(result["ttlMs"], 0)
+                self.assertIs(type(result["ttlMs"]), int)
+                self.assertIn(result["cacheScope"], ("public", "private"))
+        self.assertEqual(len(found), 7)
+        del both["server/discover"]
+        for reply in talk(*(line(m, p, m) for m, p in both.items())):
+            names = {"resultType", "ttlMs", "cacheScope", "_meta"}
+            self.assertFalse(names & set(reply["result"]))
+        orders = [
+            [t["name"] for t in m["result"]["tools"]]
+            for m in talk(*(line("tools/list", None, n) for n in "12"))
+        ]
+        self.assertEqual(orders[0], orders[1])
+
+    def test_field_F07_both_eras_at_once(self):
+        with Live(fixture()) as live:
+            session = live.open()
+            before = live.state()[0]
+            odd = {"Mcp-Session-Id": "x", "Last-Event-ID": "9"}
+            with live.client() as one, live.client() as two:
+                for _ in range(100):
+                    one.send(modern("tools/list", headers=odd))
+                    two.send(legacy(session, "tools/list"))
+                    reply = one.reply()
+                    self.assertEqual(reply.json["result"]["resultType"], "complete")
+                    self.assertNotIn("mcp-session-id", reply.headers)
+                    self.assertNotIn("resultType", two.reply().json["result"])
+            self.assertEqual(live.state()[0], before)
+
+    def test_field_F08_encoded_header_values(self):
+        server = fixture()
+        schema = {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "x-mcp-header": "Region"},
+                "on": {"type": "boolean", "x-mcp-header": "On"},
+            },
+        }
+
+        def tool(n: object = None, on: object = None) -> str:
+            return "ok"
+
+        names = ("größe", "=?base64?QQ==?=", "plain")
+        for name in names:
+            server.add_tool(tool, name=name, input_schema=schema, description="d")
+        server.add_resource("x://with space", lambda: "r", name="r")
+        with Live(server) as live:
+
+            def status(name, headers, arguments=None):
+                params = {"name": name, "arguments": arguments or {}}
+                return live.ask(modern("tools/call", params, headers=headers)).status
+
+            uri = {"uri": "x://with space"}
+            encoded = {"Mcp-Name": "=?base64?eDovL3dpdGggc3BhY2U=?="}
+            for headers in ({}, encoded):
+                reply = live.ask(modern("resources/read", uri, headers=headers))
+                self.assertEqual(reply.status, 200)
+            good = "=?base64?Z3LDtsOfZQ==?="
+            for name, value, wanted in (
+                ("größe", good, 200),
+                ("größe", good.replace("base64", "BASE64"), 400),
+                ("größe", "=?base64?Z3LDtsOfZQ=?=", 400),
+                ("größe", "=?base64?*?=", 400),
+                ("größe", "größe".encode().decode("latin-1"), 400),
+                ("=?base64?QQ==?=", "=?base64?QQ==?=", 400),
+                ("=?base64?QQ==?=", "=?base64?PT9iYXNlNjQ/UVE9PT89?=", 200),
+                ("plain", "  plain  ", 200),
+            ):
+                with self.subTest(value):
+                    self.assertEqual(status(name, {"Mcp-Name": value}), wanted)
+            for arguments, headers, wanted in (
+                ({"n": 42}, {"Mcp-Param-Region": "42.0"}, 200),
+                ({"n": 42}, {"Mcp-Param-Region": "43"}, 400),
+                ({"n": 42}, {}, 400),
+                ({"n": None}, {"Mcp-Param-Region": "1"}, 400),
+                ({}, {"Mcp-Param-Region": "1"}, 400),
+                ({"on": True}, {"Mcp-Param-On": "true"}, 200),
+                ({"on": True}, {"Mcp-Param-On": "True"}, 400),
+            ):
+                with self.subTest(arguments, headers=headers):
+                    self.assertEqual(status("plain", headers, arguments), wanted)
+
+
+# A server whose standard library lacks what small builds leave out.
+BARE = """
+import sys
+sys.path.insert(0, HOME)
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(name + " is not built in")
+sys.meta_path.insert(0, Blocked())
+BLOCKED = BLOCKED_NAMES
+import tinymcp
+server = tinymcp.Server("bare", "1")
+@server.tool(inline=True)
+def echo(text: str) -> str:
+    return text
+"""
+MISSING = "_ctypes ctypes _ssl ssl sqlite3 _sqlite3 curses _curses multiprocessing"
+
+
+class Small(Case):
+    """Constrained machines."""
+
+    def run_bare(self, after, *flags, data=b"", env=None, blocked=(), cwd=None):
+        code = BARE.replace("BLOCKED_NAMES", repr(set(blocked)))
+        code = code.replace("HOME", repr(str(HOME))) + after
+        return subprocess.run(
+            [sys.executable, *flags, "-c", code],
+            input=data,
+            capture_output=True,
+            timeout=PATIENCE,
+            env=env,
+            cwd=cwd,
+        )
+
+    ASKED = hello() + call("echo", {"text": "x"})
+
+    def answered(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({parse(m)["id"] for m in done.stdout.splitlines()}, {"i", 1})
+
+    def test_field_G01_nothing_but_the_core_of_the_standard_library(self):
+        blocked = [*MISSING.split(), "orjson", "pydantic", "anyio", "uvloop"]
+        for after in ("server.run()", "server.run(loop=True)"):
+            done = self.run_bare(after, "-I", "-S", data=self.ASKED, blocked=blocked)
+            self.answered(done)
+        http = (
+            "import asyncio\n"
+            "async def main():\n"
+            "    stop, names = asyncio.Event(), []\n"
+            "    task = asyncio.ensure_future(\n"
+            "        server.serve_http(port=0, ready=names.extend, stop=stop))\n"
+            "    while not names: await asyncio.sleep(0)\n"
+            "    reader, writer = await asyncio.open_connection(*names[0])\n"
+            "    writer.write(sys.stdin.buffer.read())\n"
+            "    print((await reader.readline()).decode())\n"
+            "    writer.close(); stop.set(); await task\n"
+            "asyncio.run(main())\n"
+        )
+        blocked = [name for name in blocked if name not in ("_ssl", "ssl")]
+        if sys.version_info >= (3, 11):  # before, asyncio itself wants to know of ssl
+            blocked += ["_ssl", "ssl"]
+        data = modern("tools/list")
+        done = self.run_bare(http, "-I", "-S", data=data, blocked=blocked)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"200 OK", done.stdout)
+
+    def test_field_G02_start_loads_little(self):
+        after = "import atexit\n@atexit.register\ndef _():\n print(sorted(sys.modules)"
+        after += ", file=sys.stderr)\nserver.run()"
+        with tempfile.TemporaryDirectory() as empty:
+            env = {
+                **os.environ,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPYCACHEPREFIX": empty,
+            }
+            done = self.run_bare(after, "-S", data=self.ASKED, env=env)
+        self.answered(done)
+        modules = set(eval(done.stderr.splitlines()[-1]))
+        heavy = "asyncio ssl http urllib email logging argparse subprocess typing"
+        self.assertEqual(modules & set(heavy.split()), set())
+
+    def test_field_G03_many_tools_cost_little(self):
+        tracemalloc.start()
+        try:
+            server = Server("x", "1", page_size=1000)
+            before = tracemalloc.get_traced_memory()[0]
+            for n in range(524):
+
+                def tool(text: str, count: int = 1) -> str:
+                    """Do something with a text, so many times."""
+                    return text
+
+                server.add_tool(tool, name=f"tool_{n}", inline=True)
+            (reply,) = talk(line("tools/list"), server=server)
+            self.assertEqual(len(reply["result"]["tools"]), 524)
+            del reply
+            used = tracemalloc.get_traced_memory()[0] - before
+            self.assertLess(used / 524, 12 * 1024)
+            with Wire(server) as wire:
+                sizes = []
+                for round in range(3):
+                    for n in range(500):
+                        wire.send(call("tool_1", {"text": "x"}, n))
+                    wire.send(ping(b'"%d"' % round))
+                    wire.wait(str(round))
+                    wire.found.clear()
+                    sizes.append(tracemalloc.get_traced_memory()[0])
+            self.assertLess(sizes[2] - sizes[1], 65536)
+        finally:
+            tracemalloc.stop()
+
+    @unittest.skipUnless(POSIX, "POSIX limits")
+    def test_field_G04_nothing_is_written(self):
+        no_files = (
+            "import resource\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+            "server.run(loop=%s)\n"
+        )
+        env = {"PATH": "", "TMPDIR": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}
+        for loop in ENGINES:
+            done = self.run_bare(no_files % loop, data=self.ASKED, env=env, cwd="/")
+            self.answered(done)
+            self.assertEqual(done.stderr, b"")
+
+    def test_field_G05_flags_of_the_interpreter(self):
+        """The versions themselves are what the suite runs on."""
+        self.assertGreaterEqual(sys.version_info, (3, 9))
+        for flags in (("-W", "error"), ("-OO",), ("-X", "dev")):
+            for loop in ENGINES:
+                done = self.run_bare(
+                    f"server.run(loop={loop})", *flags, data=self.ASKED
+                )
+                self.answered(done)
+                self.assertEqual(done.stderr, b"", flags)
+
+    @unittest.skipUnless(os.path.isdir("/proc"), "Linux")
+    def test_field_G06_idle_costs_nothing(self):
+        code = (
+            "import asyncio, os, resource, socket, time\n"
+            "async def main():\n"
+            "    stop, names = asyncio.Event(), []\n"
+            "    task = asyncio.ensure_future(\n"
+            "        server.serve_http(port=0, ready=names.extend, stop=stop))\n"
+            "    while not names: await asyncio.sleep(0)\n"
+            "    kept = [await asyncio.open_connection(*names[0]) for _ in range(7)]\n"
+            "    for reader, writer in kept:\n"
+            "        writer.write(REQUEST); await reader.readline()\n"
+            "    for reader, writer in kept[:2]:\n"
+            "        writer.write(LISTEN); await reader.readuntil(b'acknowledged')\n"
+            "    began = time.process_time(); await asyncio.sleep(0.5)\n"
+            "    print(time.process_time() - began)\n"
+            "    top = len(os.listdir('/proc/self/fd')) + 4\n"
+            "    resource.setrlimit(resource.RLIMIT_NOFILE, (top, top))\n"
+            "    more = []\n"
+            "    try:\n"
+            "        while True:\n"
+            "            more.append(socket.socket())\n"
+            "            more[-1].connect(tuple(names[0]))\n"
+            "    except OSError: pass\n"
+            "    began = time.process_time(); await asyncio.sleep(0.5)\n"
+            "    print(time.process_time() - began)\n"
+            "    for each in more: each.close()\n"
+            "    reader, writer = kept[-1]\n"
+            "    writer.write(REQUEST); await reader.readuntil(b'200 OK')\n"
+            "    stop.set(); await task\n"
+            "    for _, writer in kept: writer.close()\n"
+            "asyncio.run(main())\n"
+        )
+        listen = modern("subscriptions/listen", {"notifications": {}})
+        code = code.replace("REQUEST", repr(modern("tools/list")))
+        code = code.replace("LISTEN", repr(listen))
+        done = self.run_bare(code)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for used in done.stdout.split():
+            self.assertLess(float(used), 0.1, done.stdout)
+        for loop in ENGINES:
+            with App(loop) as app:
+                app.send(ping(b"1"))
+                app.read()
+                stat = pathlib.Path(f"/proc/{app.process.pid}/stat")
+                ticks = []
+                for _ in range(2):
+                    fields = stat.read_text().rpartition(")")[2].split()
+                    ticks.append(int(fields[11]) + int(fields[12]))
+                    threading.Event().wait(0.3)
+                self.assertLessEqual(ticks[1] - ticks[0], 2)
+
+    @unittest.skipUnless(POSIX, "/dev/full")
+    def test_field_G09_a_log_that_nobody_reads(self):
+        boom = (
+            "@server.tool(inline=True)\ndef boom() -> str:\n    raise ValueError('x')"
+        )
+        data = b"".join(
+            call("echo", {"text": "y" * 40_000, "z": 1}, n)
+            + b"x" * 40_000
+            + b"\n"
+            + call("boom", {}, f"b{n}")
+            for n in range(100)
+        )
+        wanted = {*range(100), *(f"b{n}" for n in range(100)), None}
+        with contextlib.ExitStack() as stack:
+            full = stack.enter_context(open("/dev/full", "wb"))
+            apps = []
+            for loop in ENGINES:
+                for kind in (subprocess.PIPE, full):
+                    app = stack.enter_context(App(loop, after=boom, stderr=kind))
+                    apps.append(app)
+            for app in apps:
+                sender = threading.Thread(target=app.send, args=(data,))
+                sender.start()
+                found = [app.read() for _ in range(300)]
+                sender.join()
+                self.assertEqual({m.get("id") for m in found}, wanted)
+            for app in apps:
+                if app.process.stderr:
+                    app.process.stdin.close()
+                    app.process.stdin = None
+                    err = app.process.stderr.read()
+                    self.assertNotIn(b"yyyy", err)
+
+    def test_field_G10_any_pair_of_reader_and_writer(self):
+        async def peer(server):
+            ours, theirs = socket.socketpair()
+            ends = [await asyncio.open_connection(sock=s) for s in (ours, theirs)]
+            task = asyncio.ensure_future(server.serve(*ends[1]))
+            return ends[0], task
+
+        async def main():
+            server = fixture()
+            noise = b"\x00\xffrst:0x1\r\n"
+            kept, waiting = await peer(server)
+            kept[1].write(hello(A))
+            found = json.loads(await kept[0].readline())
+            self.assertEqual(found["result"]["protocolVersion"], A)
+            for _ in range(2):
+                (reader, writer), task = await peer(server)
+                data = noise + hello(D) + call("echo", {"text": "é" * 30})
+                for at in range(0, len(data), 20):
+                    writer.write(data[at : at + 20])
+                    await writer.drain()
+                replies = [json.loads(await reader.readline()) for _ in range(3)]
+                self.assertEqual([m.get("id") for m in replies], [None, "i", 1])
+                self.assertEqual(replies[1]["result"]["protocolVersion"], D)
+                writer.close()
+                await asyncio.wait_for(task, PATIENCE)
+            kept[1].write(ping(b"9"))
+            self.assertEqual(json.loads(await kept[0].readline())["id"], 9)
+            kept[1].close()
+            await asyncio.wait_for(waiting, PATIENCE)
+
+        asyncio.run(main())
+
+
+if __name__ == "__main__":
+    unittest.main()
