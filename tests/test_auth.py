@@ -1,9 +1,11 @@
 """Section 10: who may come in. Tokens, verifiers, scopes, metadata, TLS (AUR rows)."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import ssl
 import sys
 import tempfile
@@ -162,6 +164,45 @@ class Tokens(unittest.TestCase):
                 self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 401)
                 reply = live.ask(bearer(call("who"), OTHER)).json
                 self.assertEqual(reply["result"]["structuredContent"], "bert")
+
+    def test_a_token_file_that_cannot_be_read_lets_nobody_in(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tokens")
+            path.write_text(f"anna {TOKEN}\n")
+            with self.live(token_file=str(path)) as live:
+                self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
+                path.write_text("bert short\n")
+                for _ in range(2):
+                    self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 503)
+                path.unlink()
+                self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 503)
+                path.write_text(f"bert {OTHER}\n")
+                self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 401)
+                self.assertEqual(live.ask(bearer(call("who"), OTHER)).status, 200)
+
+    def test_a_path_that_is_open_elsewhere_is_guarded(self):
+        with self.live(token=TOKEN, path="/healthz") as live:
+            data = call("who").replace(b"/mcp ", b"/healthz ")
+            self.assertEqual(live.ask(data).status, 401)
+            self.assertEqual(live.ask(bearer(data, TOKEN)).status, 200)
+
+    def test_refused_requests_in_a_pipeline_are_answered_in_order(self):
+        with self.live(token=TOKEN) as live, live.client() as client:
+            sent = [call("who", id=1), bearer(call("slow", id=2), TOKEN)]
+            client.send(b"".join(sent) + call("who", id=3))
+            found = [client.reply().status for _ in range(3)]
+            self.assertEqual(found, [401, 200, 401])
+
+    def test_who_is_refused_and_does_not_read_costs_no_memory(self):
+        with self.live(token=TOKEN) as live, live.client() as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            client.socket.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    client.send(call("who") * 200)
+            connection = next(iter(live.endpoint.connections))
+            self.assertEqual(connection.state, "write")
+            self.assertLess(connection.transport.get_write_buffer_size(), 1 << 17)
 
     def test_a_guarded_server_may_bind_the_network_SEC_05(self):
         options = {**rt._HTTP, "host": "0.0.0.0"}
@@ -334,6 +375,24 @@ class Verifiers(unittest.TestCase):
         with Live(server(), **self.options(verify)) as live:
             self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
             self.assertEqual(live.ask(bearer(call("who"), OTHER)).status, 401)
+
+    def test_a_verifier_that_cannot_ask_is_503(self):
+        def verify(token):
+            raise OSError("no route to the authorization server")
+
+        with Live(server(), auth=verify) as live:
+            reply = live.ask(bearer(call("who"), TOKEN))
+            self.assertEqual(reply.status, 503)
+            self.assertNotIn("route", reply.body.decode())
+
+    def test_expiry_in_the_distant_past_and_metadata_without_scopes(self):
+        principals = {"zero": Principal("z", None, URI, 0.0)}
+        options = self.options(principals.get, scopes_supported=())
+        with Live(server(), **options) as live:
+            self.assertEqual(live.ask(bearer(call("who"), "zero")).status, 401)
+            target = "/.well-known/oauth-protected-resource"
+            reply = live.ask(request("GET", target=target)).json
+            self.assertNotIn("scopes_supported", reply)
 
     def test_authorization_servers_need_a_verifier_and_a_resource(self):
         for options in (

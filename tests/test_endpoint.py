@@ -19,6 +19,7 @@ META = {
     "io.modelcontextprotocol/protocolVersion": E,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+SSE_ONLY = {"Accept": "text/event-stream"}
 PATIENCE = 10.0  # seconds until a test that waits for something has failed
 
 
@@ -827,6 +828,20 @@ class Listening(unittest.TestCase):
                 self.listen(one, toolsListChanged=True)
                 two.send(modern("subscriptions/listen", {"notifications": {}}))
                 self.assertEqual(two.reply().status, 503)
+
+    def test_json_only_servers_and_listening(self):
+        with Live(json_response=True) as live, live.client() as client:
+            data = modern("subscriptions/listen", {"notifications": {}})
+            self.assertEqual(live.ask(data).status, 406)
+            client.send(
+                modern("tools/list", headers=SSE_ONLY)
+                + modern("tools/call", {"name": "work"}, id=2, headers=SSE_ONLY)
+            )
+            client.head()
+            self.assertEqual(len(client.messages()), 1)
+            live.server.proceed.set()
+            client.head()
+            self.assertEqual([m["id"] for m in client.messages()], [2])
 
     def test_keep_alive_comments_HTM_19(self):
         with Live(fixture(limits=Limits(keep_alive=0.02))) as live:
@@ -1642,6 +1657,17 @@ class Cors(unittest.TestCase):
             same = data.replace(b"Host: localhost", b"Host: 192.168.1.50:80")
             self.assertEqual(live.ask(same).status, 200)
             self.assertEqual(live.ask(data).status, 403)
+        names = ("[fe80::1]:80", "FE80::2")  # on loopback, behind a proxy
+        with Live(fixture(), allow_hosts=names) as live:
+            for host, status in {
+                "[fe80::1]": 200,
+                "[fe80::2]": 200,
+                "[fe80::3]": 421,
+            }.items():
+                data = modern("tools/list").replace(
+                    b": localhost", b": " + host.encode()
+                )
+                self.assertEqual(live.ask(data).status, status, host)
         with Live(fixture(), allow_hosts=("*",)) as live:
             data = modern("tools/list").replace(b"Host: localhost", b"Host: any.where")
             self.assertEqual(live.ask(data).status, 200)

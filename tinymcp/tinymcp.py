@@ -1599,8 +1599,7 @@ def _arguments(signature: _Signature, where: str) -> tuple[dict[str, Any], Any]:
 
 
 def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
+    return name[0] + name.title().replace("_", "")[1:]
 
 
 class _Wire:
@@ -1608,23 +1607,19 @@ class _Wire:
 
     _type: Optional[str] = None
     _fields: tuple[str, ...] = ()
-    _mcp_content = False
+    _mcp_content = True  # a return annotation with it has no outputSchema
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, *values: Any, meta: Any = None, **named: Any) -> None:
         named.update(zip(self._fields, values))
-        meta = named.pop("_meta", meta)
-        if named.pop("type", self._type) != self._type or len(values) > len(
-            self._fields
-        ):
+        self.meta = named.pop("_meta", meta)
+        fits = named.pop("type", self._type) == self._type
+        if not fits or len(values) > len(self._fields) or named.keys() - self._fields:
             raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
         for field in self._fields:
-            setattr(self, field, named.pop(field, None))
-        if named:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(named)}")
-        self.meta = meta
+            setattr(self, field, named.get(field))
 
     def __repr__(self) -> str:
         fields = (f"{f}={getattr(self, f)!r}" for f in self._fields)
@@ -1636,19 +1631,16 @@ class _Wire:
     __hash__ = None  # type: ignore[assignment]  # mutable, compared by value
 
     def wire(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": self._type} if self._type else {}
-        for field in self._fields:
-            value = getattr(self, field)
-            if value is not None:
-                found[_camel(field)] = _wire(value)
-        if self.meta is not None:
-            found["_meta"] = self.meta
-        return found
+        found: dict[str, Any] = {"type": self._type, "_meta": self.meta}
+        found.update((_camel(f), _wire(getattr(self, f))) for f in self._fields)
+        return {key: value for key, value in found.items() if value is not None}
 
 
 def _wire(value: Any) -> Any:
     if isinstance(value, _Wire):
         return value.wire()
+    if isinstance(value, dict):
+        return {key: _wire(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_wire(item) for item in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -1662,10 +1654,7 @@ class Icon(_Wire):
 
 class ToolAnnotations(_Wire):
     _fields = (
-        "title",
-        "read_only_hint",
-        "destructive_hint",
-        "idempotent_hint",
+        *("title", "read_only_hint", "destructive_hint", "idempotent_hint"),
         "open_world_hint",
     )
 
@@ -1674,66 +1663,61 @@ class Annotations(_Wire):
     _fields = ("audience", "priority", "last_modified")
 
 
-class _Content(_Wire):
-    _mcp_content = True
-
-
-class TextContent(_Content):
+class TextContent(_Wire):
     _type, _fields = "text", ("text", "annotations")
 
 
-class ImageContent(_Content):
+class ImageContent(_Wire):
     _type, _fields = "image", ("data", "mime_type", "annotations")
 
 
-class AudioContent(_Content):
+class AudioContent(_Wire):
     _type, _fields = "audio", ("data", "mime_type", "annotations")
 
 
-class TextResourceContents(_Content):
+class TextResourceContents(_Wire):
     _fields = ("uri", "text", "mime_type")
 
 
-class BlobResourceContents(_Content):
+class BlobResourceContents(_Wire):
     _fields = ("uri", "blob", "mime_type")
 
 
-class EmbeddedResource(_Content):
+class EmbeddedResource(_Wire):
     _type, _fields = "resource", ("resource", "annotations")
 
 
-class ResourceLink(_Content):
+class ResourceLink(_Wire):
     _type = "resource_link"
-    _fields = tuple(
-        "uri name title description mime_type size annotations icons".split()
+    _fields = (
+        *("uri", "name", "title", "description", "mime_type", "size", "annotations"),
+        "icons",
     )
 
 
-class CallToolResult(_Content):
+class CallToolResult(_Wire):
     """A whole result of a tool: content blocks, structured content, isError."""
 
     _fields = ("content", "structured_content", "is_error")
 
 
-class Image(_Content):
+class Image(_Wire):
     """An image from a file or from bytes: Image(path="a.png"), Image(data=b"...")."""
 
-    _type, _fields = "image", ("path", "data", "format")
-    _default = "png"
-    _names = (("jpg", "jpeg"), ("svg", "svg+xml"), ("mp3", "mpeg"))
+    _type, _fields, _default = "image", ("path", "data", "format"), "png"
+    _kinds = {"jpg": "jpeg", "svg": "svg+xml", "mp3": "mpeg"}
 
     def wire(self) -> dict[str, Any]:
-        data, suffix = self.data, self.format
+        data, kind = self.data, self.format
         if (data is None) == (self.path is None):
             raise ToolError(f"{type(self).__name__} takes either path= or data=")
         if data is None:
-            suffix = suffix or os.path.splitext(str(self.path))[1][1:].lower()
+            kind = kind or os.path.splitext(str(self.path))[1][1:].lower()
             with open(self.path, "rb") as file:
                 data = file.read()
-        kind = dict(self._names).get(suffix or "", suffix or self._default)
-        block = {"type": self._type, "data": _wire(data)}
-        block["mimeType"] = kind if "/" in kind else f"{self._type}/{kind}"
-        return block
+        kind = self._kinds.get(kind, kind or self._default)
+        kind = kind if "/" in kind else f"{self._type}/{kind}"
+        return {"type": self._type, "data": _wire(data), "mimeType": kind}
 
 
 class Audio(Image):
@@ -1745,19 +1729,17 @@ class Audio(Image):
 class Message(_Wire):
     """One message of a prompt: Message("text", role="user")."""
 
-    _fields = ("content", "role")
-    _role = "user"
+    _fields, _role = ("content", "role"), "user"
 
     def __init__(self, *values: Any, **named: Any) -> None:
         super().__init__(*values, **named)
-        self.role: str = getattr(self, "role", None) or self._role
+        self.role: str = vars(self)["role"] or self._role
 
     def wire(self) -> dict[str, Any]:
         return {"role": self.role, "content": _block(self.content)}
 
 
-class UserMessage(Message):
-    pass
+UserMessage = Message
 
 
 class AssistantMessage(Message):
@@ -1784,70 +1766,55 @@ class CompletionContext(_Wire):
     _fields = ("arguments",)
 
 
-class InputRequired:
-    """Returned by a handler that needs answers: requests by key, a state of its own.
+class Root(_Wire):
+    _fields = ("uri", "name")
 
-    `requests` maps a key to {"method": "elicitation/create" | "sampling/createMessage"
-    | "roots/list", "params": {...}}. The next round finds the answers in
-    `ctx.input_responses` and the state in `ctx.request_state` (2026-07-28 MRTR).
-    """
 
-    __slots__ = "requests state".split()
-
-    def __init__(self, requests: Any = None, state: Any = None) -> None:
-        if not requests and state is None:
-            raise ToolError("InputRequired needs requests or a state (MRT-01)")
-        self.requests: dict[str, Any] = dict(requests or {})
-        self.state = state
+_BLOCKS = ("text", "image", "audio", "resource", "resource_link")
 
 
 def _block(value: Any) -> dict[str, Any]:
     """One content block from whatever a handler gave."""
     if isinstance(value, str):
         return {"type": "text", "text": value}
-    if isinstance(value, (TextResourceContents, BlobResourceContents)):
-        return {"type": "resource", "resource": value.wire()}
-    if isinstance(value, _Wire):
-        return value.wire()
-    if isinstance(value, dict) and value.get("type") in _BLOCK_TYPES:
-        return {key: _wire(item) for key, item in value.items()}
+    if isinstance(value, _Wire) or (isinstance(value, dict) and "type" in value):
+        block: dict[str, Any] = _wire(value)
+        if block.get("type") in _BLOCKS:
+            return block
+        if "uri" in block and ("text" in block or "blob" in block):
+            return {"type": "resource", "resource": block}
     return {"type": "text", "text": _encode_text(_plain(value))}
-
-
-_BLOCK_TYPES = ("text", "image", "audio", "resource", "resource_link")
-
-
-def _contents(value: Any) -> list[dict[str, Any]]:
-    """Content blocks of a tool result: None is empty, a list is one block an item."""
-    if value is None:
-        return []
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_asdict"):
-        return [_block(item) for item in value]
-    return [_block(value)]
 
 
 class _Handler:
     """A user function and how it wants to be called."""
 
-    __slots__ = (
-        "kind name order fields encoded function context check bind properties scopes "
-        "is_async inline lane timeout"
-    ).split()
+    scopes: frozenset[str] = frozenset()  # what a caller needs
+    context: Optional[str] = None  # the parameter that takes the Context
+    check: Any = None  # arguments -> None or what is wrong
+    bind: Any = None  # arguments -> annotated types
+    properties: Any = ()  # argument name -> schema
+    is_async = False
+    inline = False
+    lane: Optional[str] = None
+    timeout: Optional[float] = None
+    output: Any = None  # tool: checks structured results
+    wrap = False  # tool: its result is {"result": ...} before 2026-07-28
+    headers: Any = ()  # tool: what Mcp-Param headers mirror
+    rate: Any = None  # tool: a _Bucket
+    interval = 0.0  # resource: seconds between two announcements
+    hints: Any = None  # resource: (ttlMs, cacheScope)
+    match: Any = None  # template: URI -> arguments
 
     def __init__(
         self, kind: str, name: str, fields: dict[str, Any], function: Any, **how: Any
     ) -> None:
         self.kind, self.name, self.function = kind, name, function
         self.fields = {key: _wire(v) for key, v in fields.items() if v is not None}
-        self.context: Optional[str] = how.get("context")
-        self.check: Any = how.get("check")  # arguments -> None or what is wrong
-        self.bind: Any = how.get("bind")  # arguments -> annotated types
-        self.properties: Any = how.get("properties", {})  # argument name -> schema
-        self.is_async: bool = how.get("is_async", False)
-        self.inline: bool = how.get("inline", False)
-        self.lane: Optional[str] = how.get("lock")
-        self.scopes = frozenset(how.get("scopes", ()))
-        self.timeout: Optional[float] = how.get("timeout")
+        self.lane = how.pop("lock", None)
+        how["scopes"] = frozenset(how.get("scopes", ()))
+        for option, value in how.items():
+            setattr(self, option, value)
         self.order = 0
         self.encoded: dict[str, bytes] = {}  # revision -> list entry
         if self.inline and (self.lane or self.is_async):
@@ -1857,23 +1824,30 @@ class _Handler:
                 "handlers run on the reading thread and must never wait"
             )
 
+    def take(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Checked arguments in their annotated types; ToolError tells what is off."""
+        wrong = self.check(given) if self.check else None
+        if wrong:
+            raise ToolError(wrong)
+        return self.bind(given) if self.bind else given
 
-class _Tool(_Handler):
-    __slots__ = "output wrap headers rate".split()
+    def take_text(self, given: dict[str, Any]) -> dict[str, Any]:
+        """As take; a string may stand for a number or a boolean (URIs, prompts)."""
+        found = dict(given)
+        for name, text in given.items():
+            schema = self.properties.get(name, {})
+            kinds = {c.get("type") for c in (schema, *schema.get("anyOf", ()))}
+            if "string" not in kinds and kinds & {"integer", "number", "boolean"}:
+                with contextlib.suppress(MCPError, AttributeError):
+                    found[name] = _decode(text.encode("utf-8"), 1, 40)
+        return self.take(found)
 
 
-class _Resource(_Handler):
-    __slots__ = "interval hints match".split()
-
-
-class _Prompt(_Handler):
-    __slots__ = "required known".split()
+_Tool = _Resource = _Handler
 
 
 class _Table:
     """What is offered of one kind, in order of registration, and encoded pages."""
-
-    __slots__ = "items pages".split()
 
     def __init__(self, items: dict[str, Any]) -> None:
         self.items = items
@@ -1884,30 +1858,32 @@ class _Registry:
     """The tables of one server."""
 
     kinds = ("tool", "resource", "template", "prompt")
+    tool: _Table
+    resource: _Table
+    template: _Table
+    prompt: _Table
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.tool = _Table({})
-        self.resource = _Table({})
-        self.template = _Table({})
-        self.prompt = _Table({})
         self.count = 0
-        self.ever: set[str] = set()
+        self.ever: set[Optional[str]] = {None}  # kinds that were ever offered
         self.scopes: frozenset[str] = frozenset()  # all that any record asks for
+        for kind in self.kinds:
+            setattr(self, kind, _Table({}))
 
     def put(self, record: Any) -> None:
+        kind, name = record.kind, record.name
         with self.lock:
-            items = dict(getattr(self, record.kind).items)
-            if record.name in items:
+            items = dict(getattr(self, kind).items)
+            if name in items:
                 raise DefinitionError(
-                    f"{record.kind} {record.name!r} exists already; remove it first"
+                    f"{kind} {name!r} exists already; remove it first"
                 )
-            self.count += 1
-            record.order = self.count
-            items[record.name] = record
-            self.ever.add(record.kind)
+            self.count = record.order = self.count + 1
+            items[name] = record
+            self.ever.add("resource" if kind == "template" else kind)
             self.scopes |= record.scopes
-            setattr(self, record.kind, _Table(items))
+            setattr(self, kind, _Table(items))
 
     def drop(self, kind: str, name: str) -> None:
         with self.lock:
@@ -1919,108 +1895,96 @@ class _Registry:
     def find_resource(self, uri: str) -> tuple[Any, dict[str, Any]]:
         """The resource or template of a URI, and the template's arguments."""
         record = self.resource.items.get(uri)
-        if record is not None:
-            return record, {}
-        for record in self.template.items.values():
-            arguments = record.match(uri)
-            if arguments is not None:
-                return record, arguments
-        return None, {}
+        if record is None and len(uri) <= _URI:
+            for record in self.template.items.values():
+                arguments = record.match(uri)
+                if arguments is not None:
+                    return record, arguments
+            record = None
+        return record, {}
 
 
-# RFC 6570 expressions that can be matched back to arguments without doubt.
-_EXPRESSION = re.compile(r"\{([+/?]?)([^{}]*)\}")
-_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\*?)")
+# What of RFC 6570 can be matched back to arguments: {x} {+x} {/x} {/x*} {?x,y}.
+_URI = 2048  # characters of a URI that templates are tried on
+_N = "([A-Za-z_][A-Za-z0-9_]*)"
+_EXPRESSION = re.compile(
+    rf"\{{(?:([+/]?){_N}|/{_N}\*|\?({_N[1:-1]}(?:,{_N[1:-1]})*))\}}"
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]")
-_BY_OPERATOR = {"": "([^/?#]+)", "+": "([^?#]+)", "/": "/([^/?#]+)"}
-
-
-def _unquote(text: str) -> Optional[str]:
-    if "%" not in text:
-        return text
-    raw = _PERCENT.sub(lambda m: bytes([int(m.group(1), 16)]), text.encode("utf-8"))
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def _template(uri: str, where: str) -> tuple[list[str], Callable[[str], Any]]:
-    """Variable names of a URI template and a function URI -> strings by name."""
-    pattern, names, query, position = "", [], [], 0
-    lists: set[str] = set()
-    for found in _EXPRESSION.finditer(uri):
-        operator, inside = found.groups()
-        variables = [_VARIABLE.fullmatch(part.strip()) for part in inside.split(",")]
-        starred = any(v is not None and v.group(2) for v in variables)
-        if None in variables or (starred and operator != "/"):
-            raise DefinitionError(f"{where}: cannot match {found.group()} in {uri!r}")
-        group = [v.group(1) for v in variables if v is not None]
-        pattern += re.escape(uri[position : found.start()])
-        position = found.end()
-        if operator == "?":
-            query += group
-            pattern += r"(?:\?([^#]*))?"
-        elif starred and len(group) == 1:
-            lists.update(group)
-            names += group
+    """Variable names of a URI template, and a function URI -> strings by name."""
+    pieces = _EXPRESSION.split(uri)  # a literal, then four groups and a literal each
+    *_, rest = literals = pieces[::5]
+    names: list[str] = []
+    queries: list[str] = []
+    pattern, shared = "", 0
+    before = "/"
+    for literal, operator, name, many, query in zip(*(pieces[i::5] for i in range(5))):
+        pattern += re.escape(literal)
+        bar = "?#" if operator == "+" else "/?#"
+        if queries:
+            rest = "}"  # nothing can follow a query
+        elif query:
+            queries = query.split(",")
+            pattern += r"(?:\?(?P<query>[^#]*))?"
+            continue
+        elif many:
             pattern += "((?:/[^/?#]+)*)"
-        elif len(group) == 1:
-            names += group
-            pattern += _BY_OPERATOR[operator]
         else:
-            raise DefinitionError(f"{where}: one variable only in {found.group()}")
-    rest = uri[position:]
-    if re.search(r"[{}]", rest + _EXPRESSION.sub("", uri)) or (query and rest):
-        raise DefinitionError(f"{where}: unsupported URI template {uri!r}")
+            if names and operator != "/" and (before == "+" or "/" not in literal):
+                # The first takes what it can of the text that both could have. With
+                # more than two to share, that would take polynomial time.
+                shared += 1
+                bar += literal[-1:] if shared > 1 else ""
+                rest = rest if literal else "}"
+            pattern += f"{operator.strip('+')}([^{re.escape(bar)}]+)"
+        names.append(name or many)
+        before = operator
+    if re.search("[{}]", "".join(literals) + rest) or (queries and rest):
+        raise DefinitionError(f"{where}: {uri!r} cannot be matched back to arguments")
     matcher = re.compile(pattern + re.escape(rest))
+    lists = set(pieces[3::5])
     confined = uri.lower().startswith("file:")
 
     def match(text: str) -> Optional[dict[str, Any]]:
         found = matcher.fullmatch(text)
         if found is None:
             return None
-        values = found.groups()
-        pairs = list(zip(names, values))
-        if query and values[-1]:
-            parts = (part.partition("=") for part in values[-1].split("&") if part)
-            pairs += [(name, value) for name, _, value in parts if name in query]
-        return _decoded(pairs, lists, confined)
+        pairs = list(zip(names, found.groups()))
+        parts = (
+            [part.partition("=") for part in (found["query"] or "").split("&")]
+            if queries
+            else ()
+        )
+        pairs += [(name, value) for name, _, value in parts if name in queries]
+        given: dict[str, Any] = {}
+        for name, raw in pairs:
+            steps = _steps(raw, confined and name not in lists, confined)
+            if steps is None:
+                return None
+            given[name] = steps[1:] if name in lists else "/".join(steps)
+        return given
 
-    return names + query, match
+    return names + queries, match
 
 
-def _decoded(
-    pairs: list[Any], lists: set[str], confined: bool
-) -> Optional[dict[str, Any]]:
-    """Percent-decoded arguments; None if a file URI would leave its root (RES-08)."""
-    found: dict[str, Any] = {}
-    for name, raw in pairs:
-        texts = [_unquote(part) for part in raw.split("/")] if raw else [""]
-        if None in texts or "\0" in "".join(map(str, texts)):
+def _steps(raw: str, relative: bool, confined: bool) -> Optional[list[str]]:
+    """The decoded path steps of a value; None if they lead elsewhere (RES-08)."""
+    steps = raw.split("/")
+    if "%" in raw:
+        from urllib.parse import unquote
+
+        try:
+            steps = [unquote(step, errors="strict") for step in steps]
+        except UnicodeDecodeError:
             return None
-        inner = [p for t in texts for p in str(t).replace("\\", "/").split("/")]
-        if confined and (".." in inner or len(inner) != len(texts)):
-            return None
-        parts = [str(t) for t in texts]
-        found[name] = parts[1:] if name in lists else "/".join(parts)
-    return found
-
-
-def _from_text(schemas: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """URI and prompt arguments are strings: numbers and booleans for typed ones."""
-    found = {}
-    for name, text in given.items():
-        kind = schemas.get(name, {}).get("type")
-        if kind in ("integer", "number", "boolean") and isinstance(text, str):
-            try:
-                found[name] = _decode(text.encode("utf-8"), 1, 40)
-                continue
-            except MCPError:
-                pass  # the checker says what was wanted
-        found[name] = text
-    return found
+    inner = "/".join(steps).replace("\\", "/").split("/")
+    climbs = ".." in inner or (relative and raw[:1] == "/")
+    if climbs or "\0" in "".join(steps) or (confined and len(inner) != len(steps)):
+        return None
+    return steps
 
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -2031,45 +1995,23 @@ def _x_headers(schema: Any, where: str) -> list[tuple[str, tuple[str, ...]]]:
     """(Mcp-Param header, property path) of each x-mcp-header (HTM-13)."""
     found: dict[str, tuple[str, ...]] = {}
 
-    def walk(node: Any, path: Optional[tuple[str, ...]], depth: int) -> None:
-        if not isinstance(node, dict) or depth > 64:
-            return
-        if "x-mcp-header" in node and not isinstance(node["x-mcp-header"], dict):
-            name = node["x-mcp-header"]
-            fine = path and isinstance(name, str) and _HEADER_TOKEN.fullmatch(name)
-            typed = node.get("type") in ("string", "integer", "boolean")
-            if not (fine and typed) or "mcp-param-" + name.lower() in found:
-                raise DefinitionError(
-                    f"{where}: x-mcp-header {name!r} must be a unique HTTP token on a "
-                    "string, integer or boolean reached by properties alone"
-                )
-            found["mcp-param-" + name.lower()] = path or ()
-        for key, inner in node.items():
-            if key == "properties" and isinstance(inner, dict):
-                for name, child in inner.items():
-                    step = None if path is None else (*path, name)
-                    walk(child, step, depth + 1)
-            elif key in ("patternProperties", "$defs", "dependentSchemas"):
-                for child in inner.values() if isinstance(inner, dict) else ():
-                    walk(child, None, depth + 1)
-            elif key not in ("default", "examples", "const", "enum"):
-                for child in inner if isinstance(inner, list) else (inner,):
-                    walk(child, None, depth + 1)
+    def walk(node: Any, path: tuple[str, ...]) -> None:
+        inner = node.get("properties") if isinstance(node, dict) else None
+        for name, child in (inner or {}).items():
+            walk(child, (*path, name))
+            if isinstance(child, dict) and "x-mcp-header" in child:
+                header = child["x-mcp-header"]
+                token = isinstance(header, str) and _HEADER_TOKEN.fullmatch(header)
+                if token and child.get("type") in ("string", "integer", "boolean"):
+                    found[f"mcp-param-{header.lower()}"] = (*path, name)
 
-    walk(schema, (), 0)
+    walk(schema, ())
+    if len(re.findall(rb'"x-mcp-header":(?!{)', _encode(schema))) != len(found):
+        raise DefinitionError(
+            f"{where}: each x-mcp-header must be a unique HTTP token on a string, "
+            "integer or boolean reached by properties alone"
+        )
     return list(found.items())
-
-
-def _wrapped(schema: dict[str, Any]) -> Optional[dict[str, Any]]:
-    """{"result": ...} round an output schema for revisions that want an object."""
-    inner = dict(schema)
-    root: dict[str, Any] = {"type": "object", "properties": {"result": inner}}
-    root["required"] = ["result"]
-    if "$defs" in inner:
-        root["$defs"] = inner.pop("$defs")
-    elif '"#' in _encode_text(schema):
-        return None  # references into a root that moved
-    return root
 
 
 # ---- 6 Protocol tables -------------------------------------------------------------
@@ -2092,27 +2034,28 @@ _METHODS = {
     "ping": ("_ping", "legacy", None),
     "logging/setLevel": ("_set_level", "legacy", None),
     "resources/subscribe": ("_subscribe", "legacy", "resource"),
-    "resources/unsubscribe": ("_unsubscribe", "legacy", "resource"),
+    "resources/unsubscribe": ("_subscribe", "legacy", "resource"),
     "server/discover": ("_discover", "modern", None),
     "subscriptions/listen": ("_listen", "modern", None),
-    "tools/list": ("_list_tools", "both", "tool"),
+    "tools/list": ("_list", "both", "tool"),
     "tools/call": ("_call_tool", "both", "tool"),
-    "resources/list": ("_list_resources", "both", "resource"),
-    "resources/templates/list": ("_list_templates", "both", "resource"),
+    "resources/list": ("_list", "both", "resource"),
+    "resources/templates/list": ("_list", "both", "resource"),
     "resources/read": ("_read_resource", "both", "resource"),
-    "prompts/list": ("_list_prompts", "both", "prompt"),
+    "prompts/list": ("_list", "both", "prompt"),
     "prompts/get": ("_get_prompt", "both", "prompt"),
     "completion/complete": ("_complete", "both", "completion"),
 }
 
-_LISTS = {  # kind -> key of the result
-    "tool": "tools",
-    "resource": "resources",
-    "template": "resourceTemplates",
-    "prompt": "prompts",
+_LISTS = {  # method -> kind of entry; the result holds them under the third
+    "tools/list": ("tool", "tools"),
+    "resources/list": ("resource", "resources"),
+    "resources/templates/list": ("template", "resourceTemplates"),
+    "prompts/list": ("prompt", "prompts"),
 }
 
-# HTTP header Mcp-Name mirrors this member of params (HTM-10).
+# HTTP header Mcp-Name mirrors this member of params (HTM-10). These methods, and no
+# others, may ask the client something (MRT-01).
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 # error code -> HTTP status in the modern era; a legacy reply to a request is 200.
@@ -2124,38 +2067,28 @@ _STATUS = {
     HEADER_MISMATCH: 400,
     MISSING_CLIENT_CAPABILITY: 400,
     UNSUPPORTED_VERSION: 400,
-    TOO_MANY_REQUESTS: 429,
     FORBIDDEN: 403,
+    TOO_MANY_REQUESTS: 429,
     INTERNAL_ERROR: 500,
 }
 
-# (object, field) -> first revision that knows it; older ones do not see it (E08).
-_SINCE = {
-    ("server", "title"): C,
-    ("server", "description"): D,
-    ("server", "icons"): D,
-    ("server", "websiteUrl"): D,
-    ("tool", "annotations"): B,
-    ("tool", "title"): C,
-    ("tool", "outputSchema"): C,
-    ("tool", "_meta"): C,
-    ("tool", "icons"): D,
-    ("resource", "title"): C,
-    ("resource", "_meta"): C,
-    ("resource", "icons"): D,
-    ("template", "title"): C,
-    ("template", "_meta"): C,
-    ("template", "icons"): D,
-    ("prompt", "title"): C,
-    ("prompt", "_meta"): C,
-    ("prompt", "icons"): D,
-    ("argument", "title"): C,
-    ("block", "_meta"): C,
-    ("progress", "message"): B,
-    ("capabilities", "completions"): B,
-}
+# Codes of earlier revisions, and what says the same since 2026-07-28 (ERR-05).
+_SUCCESSORS = {RESOURCE_NOT_FOUND: INVALID_PARAMS}
 
-_BLOCK_SINCE = {"audio": B, "resource_link": C}
+# object.field -> first revision that knows it; older ones do not see it (E08).
+_SINCE = {
+    name: revision
+    for revision, names in (
+        (B, "tool.annotations progress.message capabilities.completions audio.type"),
+        (C, "server.title annotations.lastModified tool.title tool.outputSchema"),
+        (C, "tool._meta resource.title resource._meta template.title template._meta"),
+        (C, "prompt.title prompt._meta text._meta image._meta audio._meta"),
+        (C, "resource_link.type"),
+        (D, "server.description server.icons server.websiteUrl tool.icons"),
+        (D, "resource.icons template.icons prompt.icons resource_link.icons"),
+    )
+    for name in names.split()
+}
 
 # what a client must have declared: method -> (capability, first revision)
 _CLIENT_METHODS = {
@@ -2164,14 +2097,12 @@ _CLIENT_METHODS = {
     "elicitation/create": ("elicitation", C),
 }
 
-_LEVELS = {
-    name: rank
-    for rank, name in enumerate(
-        "debug info notice warning error critical alert emergency".split()
-    )
-}
+_LEVELS = dict(
+    zip("debug info notice warning error critical alert emergency".split(), range(8))
+)
 
 # kind of change -> (notification, member of a listen filter)
+_KINDS = ("tool", "prompt", "resource")
 _CHANGES = {
     "tool": ("notifications/tools/list_changed", "toolsListChanged"),
     "prompt": ("notifications/prompts/list_changed", "promptsListChanged"),
@@ -2182,23 +2113,25 @@ _CHANGES = {
 
 def _prune(kind: str, fields: dict[str, Any], revision: str) -> dict[str, Any]:
     """The fields that a revision knows."""
-    return {
-        name: value
-        for name, value in fields.items()
-        if _SINCE.get((kind, name), A) <= revision
+    if revision >= D:
+        return fields
+    known = {
+        n: v for n, v in fields.items() if _SINCE.get(f"{kind}.{n}", A) <= revision
     }
+    if "annotations" in known:
+        known["annotations"] = _prune("annotations", known["annotations"], revision)
+    return known
 
 
 def _fit(block: dict[str, Any], revision: str) -> dict[str, Any]:
     """A content block as a revision can carry it: else a resource or a text."""
-    if revision >= C:
-        return block
-    kind = block.get("type", "")
-    if _BLOCK_SINCE.get(kind, A) <= revision:
-        return _prune("block", block, revision)
-    if kind == "audio":
-        blob = {"uri": "data:" + block["mimeType"], "mimeType": block["mimeType"]}
-        return {"type": "resource", "resource": {**blob, "blob": block["data"]}}
+    found = _prune(block.get("type", ""), block, revision)
+    if "type" in found:
+        return found
+    if "data" in block:
+        mime, data = block.get("mimeType", ""), block["data"]
+        blob = {"uri": f"data:{mime}", "mimeType": mime, "blob": data}
+        return {"type": "resource", "resource": blob}
     return {"type": "text", "text": f"{block.get('name', '')}: {block.get('uri', '')}"}
 
 
@@ -2208,6 +2141,7 @@ def _fit(block: dict[str, Any], revision: str) -> dict[str, Any]:
 # the handler runs again from its start, in both eras alike.
 
 _Reply = tuple[bytes, int]  # (body, JSON-RPC error code or 0)
+_NONE: dict[str, Any] = {}  # shared, and never written to
 
 
 class _Deadlines:
@@ -2217,8 +2151,6 @@ class _Deadlines:
     first entry of each dict is the earliest. Popping an entry is atomic, so whoever
     gets it owns the end of the thing it stands for.
     """
-
-    __slots__ = ("by_length",)
 
     def __init__(self) -> None:
         self.by_length: dict[float, dict[Any, float]] = {}
@@ -2256,21 +2188,19 @@ class _Deadlines:
 class _Bucket:
     """A token bucket: so many in so many seconds."""
 
-    __slots__ = "size speed left at".split()
-
     def __init__(self, limit: tuple[float, float]) -> None:
-        self.size = self.left = float(limit[0])
-        self.speed = limit[0] / limit[1]
-        self.at = time.monotonic()
+        calls, self.span = limit
+        self.step = self.span / calls
+        self.spent = -math.inf  # the time by which all that was taken is refilled
 
     def take(self) -> float:
         """0 if a token was there, else the seconds until one is."""
         now = time.monotonic()
-        self.left = min(self.size, self.left + (now - self.at) * self.speed)
-        self.at = now
-        if self.left < 1.0:
-            return (1.0 - self.left) / self.speed
-        self.left -= 1.0
+        after = max(self.spent, now) + self.step
+        wait = after - now - self.span
+        if wait > 1e-6:
+            return wait
+        self.spent = after
         return 0.0
 
 
@@ -2301,7 +2231,7 @@ class _Session:
     """What an initialize handshake has fixed (2024-11-05 to 2025-11-25)."""
 
     __slots__ = (
-        "revision capabilities client_info ready level peer pending asked listener"
+        "revision capabilities client_info ready level peer pending asked held listener"
     ).split()
 
     def __init__(self, revision: str, capabilities: Any, client_info: Any) -> None:
@@ -2311,8 +2241,9 @@ class _Session:
         self.ready = False  # until then nothing is sent unasked (LIF-06)
         self.level = _LEVELS["info"]
         self.peer: Any = None  # where unasked messages go
-        self.pending: dict[Any, tuple[Any, str]] = {}  # our request id -> call, key
+        self.pending: dict[Any, tuple[_Call, str]] = {}  # our request id -> call, key
         self.asked = 0
+        self.held: list[tuple[_Call, bytes]] = []  # our requests while not ready
         self.listener: Any = None
 
 
@@ -2327,12 +2258,11 @@ class _Peer:
         self.session = session
         self.calls: dict[Any, _Call] = {}
         self.principal: Any = None
-        self.denied: list[str] = []  # the scopes that a refused request lacked
         self.era: Optional[str] = None  # None: each message tells (stdio)
+        self.denied: Any = ()  # the scopes that a refused request lacked
 
     def send(self, data: bytes) -> None:
-        """One JSON-RPC message that is no reply; from any thread."""
-        raise NotImplementedError
+        """One JSON-RPC message that is no reply; from any thread. Here: to nobody."""
 
     def reply(self, body: bytes, code: int) -> None:
         """The reply to the request; from any thread, once."""
@@ -2352,73 +2282,69 @@ class _Peer:
         """No reply will come: the call was cancelled."""
 
 
-class _Ask(BaseException):
-    """Leaves a handler that needs an answer; no `except Exception` may stop it."""
+class InputRequired(BaseException):
+    """Returned (or raised) by a handler that needs answers: requests by key, a state.
 
-    def __init__(self, requests: Any, digests: Any, state: Any = None) -> None:
+    `requests` maps a key to {"method": "elicitation/create" | "sampling/createMessage"
+    | "roots/list", "params": {...}}. The next round finds the answers in
+    `ctx.input_responses` and the state in `ctx.request_state` (2026-07-28 MRTR).
+    The questions of a Context leave its handler as one; no `except Exception` stops it.
+    """
+
+    def __init__(self, requests: Any = None, state: Any = None, **own: Any) -> None:
         super().__init__("a question to the client is on its way; let this pass")
-        self.requests: dict[str, Any] = requests
-        self.digests: dict[str, str] = digests
+        if not requests and state is None:
+            raise ToolError("InputRequired needs requests or a state (MRT-01)")
+        self.requests: dict[str, Any] = dict(requests or {})
         self.state = state
+        # A Context tells by the digest whether an answer is to its question; "*" is
+        # none of its: the handler looks at ctx.input_responses.
+        self.digests = own.get("digests") or dict.fromkeys(self.requests, "*")
 
 
 class _Call:
-    """One request on its way to one reply."""
+    """One request on its way to one reply. What few requests need is set on few."""
 
-    __slots__ = (
-        "server peer id method params meta revision capabilities client_info level "
-        "handler arguments size line cancelled event task progress position rounds "
-        "answers waiting responses state listener name done began failed"
-    ).split()
-
-    revision: str
-    capabilities: dict[str, Any]
-    client_info: dict[str, Any]
-    level: Optional[int]
+    modern = False
+    revision = D
+    capabilities = client_info = _NONE
+    level: Optional[int] = None
+    name: Any = None
+    handler: Any = None
+    arguments = _NONE
+    line: Any = None  # the deadline line that it stands in, once it is launched
+    began = 0.0  # for the audit
+    failed = False
+    done = False  # replied, or will never be
+    cancelled = False
+    event: Any = None
+    task: Any = None
+    progress = -math.inf
+    position = 0
+    rounds = 0
+    answers = _NONE  # key -> (digest of the question, answer)
+    asking: Optional[InputRequired] = None  # for a legacy client, not sent yet
+    waiting: dict[Any, str] = _NONE  # id of our request -> digest of the question
+    sealed: Any = None  # the round that this one answers
+    responses = _NONE
+    state: Any = None
+    listener: Any = None
 
     def __init__(self, server: Any, peer: Any, message: Any, size: int) -> None:
         self.server = server
         self.peer = peer
         self.id = message["id"]
         self.method: str = message["method"]
-        self.params: dict[str, Any] = message.get("params") or {}
-        self.meta: dict[str, Any] = self.params.get("_meta") or {}
+        self.params: dict[str, Any] = message.get("params", _NONE)
+        self.meta: dict[str, Any] = self.params.get("_meta") or _NONE
         self.size = size
-        self.name: Any = None
-        self.handler: Any = None
-        self.arguments: dict[str, Any] = {}
-        self.line: Any = None  # the deadline line that holds it while it is open
-        self.done = False  # replied, or will never be
-        self.began = 0.0  # for the audit
-        self.failed = False
-        self.cancelled = False
-        self.event: Any = None
-        self.task: Any = None
-        self.progress: Optional[float] = None
-        self.rounds = 0
-        self.answers: dict[str, Any] = {}  # key -> (digest of the question, answer)
-        self.waiting: dict[Any, str] = {}  # id of our request -> key (legacy)
-        self.responses: Any = None
-        self.state: Any = None
-        self.listener: Any = None
-
-    @property
-    def modern(self) -> bool:
-        return self.revision >= E
-
-    def is_open(self) -> bool:
-        return self.line is not None and self in self.line
 
     def claim(self) -> bool:
         """True for exactly one of done, cancelled, timed out and disconnected."""
-        line = self.line
-        if line is None:
-            return False
-        self.server._leaving.append(None)  # until its reply is written
-        if line.pop(self, None) is None:
-            self.server._ended_one()
-            return False
-        self.done = True
+        with self.server._lock:
+            if self.done:
+                return False
+            self.done = True
         self.peer.calls.pop(self.id, None)
         return True
 
@@ -2427,108 +2353,90 @@ class _Call:
 
     def settle(self, reply: Optional[_Reply]) -> None:
         """The only way to the reply of a call that was launched; works once."""
-        if reply is not None and self.claim():
+        if reply is None:
+            self.server._ask_legacy(self)
+        elif self.claim():
             self.peer.reply(*reply)
-            self.server._record(self, "error" if self.failed or reply[1] else "ok")
-            self.server._ended_one()
+            self.server._ended(self, "error" if self.failed or reply[1] else "ok")
 
     def cancel(self) -> None:
         """No reply; the handler is told; worker and lane stay busy until it ends."""
         if self.claim():
             self.stop()
-            self.server._record(self, "cancelled")
             self.peer.dropped()
-            self.server._ended_one()
+            self.server._ended(self, "cancelled")
 
     def stop(self) -> None:
-        """Tell the handler that nobody waits any more."""
+        """Tell the handler that nobody waits any more; it is claimed already."""
         self.cancelled = True
-        self.withdraw()
-        if self.listener is not None:
-            self.server._hub.remove(self.listener)
-        event, task = self.event, self.task
-        if event is not None:
-            event.set()
-        if task is not None:
-            task.get_loop().call_soon_threadsafe(task.cancel)
-
-    def withdraw(self) -> None:
-        """Our questions that nobody will answer any more."""
-        for request_id in list(self.waiting):
-            self.waiting.pop(request_id, None)
-            if self.peer.session.pending.pop(request_id, None) is not None:
-                params = {"requestId": request_id, "reason": "no longer needed"}
-                self.peer.send(_notification("notifications/cancelled", params))
+        self.server._withdraw(self)
+        if self.event is not None:
+            self.event.set()
+        if self.task is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.task.get_loop().call_soon_threadsafe(self.task.cancel)
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
         if not self.done and self.peer.ready():
             self.peer.send(_notification(method, params))
 
     def keywords(self) -> dict[str, Any]:
-        if self.handler.context is None:
-            return self.arguments
+        """The arguments of a handler that takes a Context."""
+        if self.sealed is not None:
+            self.server._seal.use(self.sealed)
         self.position = 0
         return {**self.arguments, self.handler.context: Context(self)}
 
 
-def _notification(method: str, params: Optional[dict[str, Any]]) -> bytes:
-    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-    if params:
-        message["params"] = params
-    return _encode(message)
-
-
-def _id_bytes(request_id: Any) -> bytes:
-    return b"%d" % request_id if type(request_id) is int else _encode(request_id)
+def _notification(method: str, params: dict[str, Any]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def _call(call: _Call) -> Optional[_Reply]:
-    """Run a def handler: its reply, or None if it asked the client something."""
+    """Run a def handler: its reply, or None if it has to ask a legacy client."""
+    server, handler = call.server, call.handler
     try:
-        value = call.handler.function(**call.keywords())
-        reply: _Reply = call.server._render(call, value)
+        given = call.arguments if handler.context is None else call.keywords()
+        reply: Optional[_Reply] = server._render(call, handler.function(**given))
         return reply
-    except (Exception, _Ask, SystemExit) as error:
-        return call.server._failure(call, error)  # type: ignore[no-any-return]
+    except KeyboardInterrupt:
+        raise
+    except (
+        BaseException
+    ) as error:  # InputRequired, SystemExit, stray ones are replies too
+        return server._failure(call, error)  # type: ignore[no-any-return]
 
 
 async def _acall(call: _Call) -> None:
     """Run an async handler and settle its call."""
+    server, handler = call.server, call.handler
     try:
-        value = call.handler.function(**call.keywords())
+        given = call.arguments if handler.context is None else call.keywords()
+        value = handler.function(**given)
         if hasattr(value, "__await__"):  # a wrapper may have awaited it already
             value = await value
-        reply = call.server._render(call, value)
+        reply = server._render(call, value)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # CancelledError, _Ask, SystemExit are replies too
+    except BaseException as error:  # CancelledError too
         if call.done:  # cancelled or timed out: nobody waits, nothing went wrong
             return
-        reply = call.server._failure(call, error)
+        reply = server._failure(call, error)
     call.settle(reply)
 
 
-class _Batch(_Peer):
-    """A 2025-03-26 batch: a countdown that ends in one array."""
-
-    __slots__ = "parent parts left lock calls_to_launch".split()
+class _Batch:
+    """A 2025-03-26 batch, the peer of its requests: counts down to one array."""
 
     def __init__(self, parent: _Peer, count: int) -> None:
-        super().__init__(parent.server, parent.session)
         self.parent = parent
-        self.calls = parent.calls
-        self.principal, self.era = parent.principal, parent.era
         self.parts: list[bytes] = []
         self.left = count
         self.lock = threading.Lock()
-        self.calls_to_launch: list[_Call] = []
+        self.found: list[_Call] = []
 
-    @property
-    def can_ask(self) -> bool:  # type: ignore[override]  # follows the real peer
-        return self.parent.can_ask
-
-    def send(self, data: bytes) -> None:
-        self.parent.send(data)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.parent, name)  # all else is as with the real peer
 
     def add(self, body: Optional[bytes]) -> bool:
         with self.lock:
@@ -2538,103 +2446,99 @@ class _Batch(_Peer):
             return self.left == 0
 
     def body(self) -> bytes:
-        return b"[" + b",".join(self.parts) + b"]" if self.parts else b""
+        return b"[" + b",".join(self.parts) + b"]"
 
-    def reply(self, body: bytes, code: int) -> None:
-        self._count(body)
-
-    def dropped(self) -> None:
-        self._count(None)
-
-    def _count(self, body: Optional[bytes]) -> None:
+    def reply(self, body: Optional[bytes], code: int) -> None:
         if self.add(body):
             if self.parts:
                 self.parent.reply(self.body(), 0)
             else:
                 self.parent.dropped()
 
+    def dropped(self) -> None:
+        self.reply(None, 0)
+
     def launch(self) -> None:
-        for call in self.calls_to_launch:
+        for call in self.found:
             call.launch()
 
 
 class _Listener:
     """One stream of change notifications and what it wants."""
 
-    __slots__ = "peer id kinds uris pending session acknowledged".split()
+    __slots__ = "peer meta kinds uris pending session".split()
 
     def __init__(self, peer: Any, kinds: Iterable[str], uris: Iterable[str]) -> None:
         self.peer = peer
         self.session: Optional[_Session] = None  # a legacy one
-        self.id: Any = _NO_ID  # the subscription id, 2026-07-28 only
+        self.meta: dict[str, Any] = {}  # _meta with the id of the stream, 2026-07-28
         self.kinds = frozenset(kinds)
         self.uris = set(uris)
         self.pending: dict[tuple[str, str], None] = {}  # waits for the peer
-        self.acknowledged = False  # a listen stream: nothing may come before (SUB-01)
 
     def ready(self) -> bool:
-        open = self.acknowledged if self.session is None else self.session.ready
-        return open and bool(self.peer.ready())
+        initialized = self.session is None or self.session.ready
+        return initialized and bool(self.peer.ready())
 
-    def message(self, key: tuple[str, str]) -> bytes:
-        params: dict[str, Any] = {}
-        if self.id is not _NO_ID:
-            params["_meta"] = {_SUBSCRIPTION_KEY: self.id}
-        if key[0] == "updated":
-            params["uri"] = key[1]
-        return _notification(_CHANGES[key[0]][0], params)
+    def message(self, key: tuple[str, str]) -> tuple[Any, bytes]:
+        kind, uri = key
+        params = {**self.meta, "uri": uri} if kind == "updated" else self.meta
+        return self.peer, _notification(_CHANGES[kind][0], params)
 
 
 class _Hub:
-    """Changes, announced once. Pure: mark() from any thread, collect() by the engine.
+    """Changes, announced once: mark() from any thread, collect() by the engine.
 
     A change is one pending flag for each stream that wants it, so a fast resource or a
-    stuck reader costs one flag and nothing else; the last value wins.
+    stuck reader costs one flag and nothing else; the last value wins. Whoever collects
+    holds the lock until all is sent: nothing comes on a stream after its end.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.listeners: dict[_Listener, None] = {}
         self.by_uri: dict[str, dict[_Listener, None]] = {}
         self.changed: dict[tuple[str, str], float] = {}  # change -> earliest time
         self.sent: dict[str, float] = {}  # uri -> when it was last announced
         self.stuck: dict[_Listener, None] = {}
 
-    def add(self, listener: _Listener) -> None:
+    def add(self, listener: _Listener, first: Optional[bytes] = None) -> None:
+        """Join. `first` is sent before anything else, and no change is missed."""
         with self.lock:
             self.listeners[listener] = None
             for uri in listener.uris:
                 self.by_uri.setdefault(uri, {})[listener] = None
+            if first is not None:
+                listener.peer.send(first)
 
-    def remove(self, listener: _Listener) -> None:
+    def remove(self, listener: Optional[_Listener]) -> None:
         with self.lock:
-            self.listeners.pop(listener, None)
-            self.stuck.pop(listener, None)
-            for uri in listener.uris:
-                self._forget(listener, uri)
+            if listener is not None and listener in self.listeners:
+                del self.listeners[listener]
+                self.stuck.pop(listener, None)
+                for uri in list(listener.uris):
+                    self.watch(listener, uri, False)
 
-    def _forget(self, listener: _Listener, uri: str) -> None:
-        streams = self.by_uri.get(uri, {})
-        streams.pop(listener, None)
-        if not streams:
-            self.by_uri.pop(uri, None)
-            self.sent.pop(uri, None)
-
-    def subscribe(self, listener: _Listener, uri: str) -> None:
+    def watch(self, listener: _Listener, uri: str, wanted: bool) -> None:
+        """A legacy client subscribes to a resource, or no more."""
         with self.lock:
-            listener.uris.add(uri)
-            self.by_uri.setdefault(uri, {})[listener] = None
-
-    def unsubscribe(self, listener: _Listener, uri: str) -> None:
-        with self.lock:
+            streams = self.by_uri.setdefault(uri, {})
+            if wanted:
+                streams[listener] = None
+                listener.uris.add(uri)
+                return
             listener.uris.discard(uri)
-            self._forget(listener, uri)
+            listener.pending.pop(("updated", uri), None)
+            streams.pop(listener, None)
+            if not streams:
+                del self.by_uri[uri]
+                self.sent.pop(uri, None)
+                self.changed.pop(("updated", uri), None)
 
     def mark(self, kind: str, uri: str = "", interval: float = 0.0) -> bool:
         """Note a change; True if somebody wants to hear of it."""
         with self.lock:
-            wanted = self.by_uri.get(uri) if kind == "updated" else self.listeners
-            if not wanted:
+            if not (self.by_uri.get(uri) if kind == "updated" else self.listeners):
                 return False
             due = self.sent.get(uri, -math.inf) + interval if interval else -math.inf
             self.changed.setdefault((kind, uri), due)
@@ -2644,88 +2548,102 @@ class _Hub:
         """What to send now, and when to come again."""
         out: list[tuple[Any, bytes]] = []
         with self.lock:
-            for listener in list(self.stuck):
-                if listener.ready():
-                    del self.stuck[listener]
-                    keys = listener.pending
-                    out += [(listener.peer, listener.message(key)) for key in keys]
-                    listener.pending = {}
-            for key, due in list(self.changed.items()):
-                if due <= now:
-                    del self.changed[key]
-                    self._announce(key, now, out)
+            for listener in [each for each in self.stuck if each.ready()]:
+                del self.stuck[listener]
+                out += map(listener.message, listener.pending)
+                listener.pending = {}
+            for key in [key for key, due in self.changed.items() if due <= now]:
+                del self.changed[key]
+                out += self._announce(key, now)
             return out, min(self.changed.values(), default=None)
 
-    def _announce(self, key: tuple[str, str], now: float, out: list[Any]) -> None:
+    def _announce(self, key: tuple[str, str], now: float) -> list[tuple[Any, bytes]]:
         kind, uri = key
+        wanted = [each for each in self.listeners if kind in each.kinds]
         if kind == "updated":
-            wanted = self.by_uri.get(uri, {})
+            wanted = list(self.by_uri[uri])
             self.sent[uri] = now
-        else:
-            wanted = self.listeners
-        for listener in wanted:
-            if kind != "updated" and kind not in listener.kinds:
-                continue
-            if listener.ready():
-                out.append((listener.peer, listener.message(key)))
-            else:
+        able = [listener for listener in wanted if listener.ready()]
+        for listener in wanted if len(able) < len(wanted) else ():
+            if listener not in able:
                 listener.pending[key] = None
                 self.stuck[listener] = None
+        return [listener.message(key) for listener in able]
 
 
-class _Workers:
-    """Our own daemon threads for def handlers, made when they are needed."""
+class _Seal:
+    """requestState: an HMAC over what a round has settled (MRT-03 to MRT-06).
 
-    def __init__(self, size: int, work: Callable[[Any], None]) -> None:
-        from _queue import SimpleQueue  # the C part of queue, without its module
+    It holds expiry, nonce, principal, method, name, a digest of the arguments, earlier
+    answers, the pending questions and the handler's own state. It is signed, not
+    encrypted: the client may read it, and can change nothing.
+    """
 
-        self.queue: Any = SimpleQueue()
-        self.size = size
-        self.work = work
+    def __init__(self, keys: Any, age: float) -> None:
+        # A fleet shares keys and wall-clock; one process needs neither.
+        self.clock = time.time if keys else time.monotonic
+        self.keys = [bytes(key) for key in keys or [os.urandom(32)]]
+        if any(len(key) < 16 for key in self.keys):
+            raise ValueError("state_keys= takes keys of 16 bytes or more")
+        self.age = age
+        self.used: dict[str, float] = {}  # nonce -> when it would have expired
         self.lock = threading.Lock()
-        self.threads = 0
-        self.free = 0  # threads that will take the next entry, less entries queued
 
-    def put(self, call: Any) -> None:
+    @staticmethod
+    def digest(value: Any) -> str:
+        import hashlib
+
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+
+    def sign(self, key: bytes, payload: bytes) -> str:
+        import hmac
+
+        raw = hmac.new(key, payload, "sha256").digest() + payload
+        return binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+    def bound(self, call: _Call) -> list[Any]:
+        principal = getattr(call.peer.principal, "subject", call.peer.principal)
+        arguments = call.params.get("arguments") or {}
+        return [principal, call.method, call.name, self.digest(arguments)]
+
+    def seal(self, call: _Call, ask: InputRequired) -> str:
+        state = {"e": self.clock() + self.age, "n": os.urandom(12).hex()}
+        state.update(b=self.bound(call), a=call.answers, q=ask.digests)
+        state.update(r=call.rounds + 1, s=ask.state)
+        return self.sign(self.keys[0], _encode(state))
+
+    def open(self, call: _Call, text: Any) -> dict[str, Any]:
+        """The payload, or -32602 without detail. What is not ours is not parsed."""
+        import hmac
+
+        with contextlib.suppress(AttributeError, ValueError):
+            given = text.encode("ascii")
+            payload = binascii.a2b_base64(given)[32:]
+            signed = [self.sign(key, payload).encode("ascii") for key in self.keys]
+            if True in [hmac.compare_digest(each, given) for each in signed]:
+                state: dict[str, Any] = json.loads(payload)
+                fresh = state["e"] >= self.clock() and state["n"] not in self.used
+                if fresh and state["b"] == self.bound(call):
+                    return state
+        raise MCPError(INVALID_PARAMS, "Invalid requestState")
+
+    def use(self, state: dict[str, Any]) -> None:
+        """Single use within a process: the answered state is spent."""
         with self.lock:
-            self.free -= 1
-            fresh = self.free < 0 and self.threads < self.size
-            if fresh:
-                self.threads += 1
-                self.free += 1
-        self.queue.put(call)
-        if fresh:
-            name = f"tinymcp-{self.threads}"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.work(self.queue.get())
-            with self.lock:
-                self.free += 1
-
-
-# What a traceback's text may hold: paths never reach the wire.
-_PATHS = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\|/)[^\s'\"<>|:]+")
-
-
-def _safe_text(error: BaseException) -> str:
-    """What a model may read of an exception that nobody foresaw (ERR-08)."""
-    text = (error.strerror or "") if isinstance(error, OSError) else str(error)
-    text = _PATHS.sub("<path>", text)[:500]
-    kind = type(error).__name__
-    return f"{kind}: {text}" if text else kind
-
-
-def _shorten(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+            if state["n"] in self.used:
+                raise MCPError(INVALID_PARAMS, "Invalid requestState")
+            now = self.clock()
+            while self.used:
+                oldest = next(iter(self.used))
+                if self.used[oldest] >= now and len(self.used) < 16384:
+                    break
+                del self.used[oldest]
+            self.used[state["n"]] = state["e"]
 
 
 class _Awaitable:
     """`await x` is x: one way to write a call in def and async handlers."""
-
-    __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()
@@ -2734,8 +2652,6 @@ class _Awaitable:
 
 class _Ready:
     """A value for an async handler; without await it is as true as its value."""
-
-    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -2772,20 +2688,12 @@ class SampleResult(_Awaitable):
         return "".join(b.get("text", "") for b in blocks if isinstance(b, dict))
 
 
-class Root(_Wire):
-    _fields = ("uri", "name")
-
-
-class _Items(list):  # type: ignore[type-arg]  # of Root or of ResourceItem
-    def __await__(self) -> Generator[Any, None, Any]:
-        yield from ()
-        return self
+class _Items(_Awaitable, list):  # type: ignore[type-arg]  # of Root or of ResourceItem
+    pass
 
 
 class ResourceItem:
     """One content of a resource that a handler read: content and mime_type."""
-
-    __slots__ = "content mime_type".split()
 
     def __init__(self, content: Any, mime_type: Optional[str]) -> None:
         self.content = content
@@ -2798,35 +2706,6 @@ _CONFIRM = {
     "properties": {"confirm": {"type": "boolean", "title": "Confirm"}},
     "required": ["confirm"],
 }
-
-
-def _flat_form(schema: Any) -> tuple[dict[str, Any], Any]:
-    """The flat form of an elicitation (ELI-01) and a converter of its answer."""
-    if schema is None:
-        return {"type": "object", "properties": {}}, None
-    if not isinstance(schema, dict):
-        form, convert = _schema(schema, "ctx.elicit"), _converter(schema)
-    else:
-        form, convert = dict(schema), None
-    if form.get("type") != "object":
-        raise ToolError("ctx.elicit takes an object schema, a dataclass or a TypedDict")
-    properties = {}
-    for name, field in form.get("properties", {}).items():
-        field = dict(field)
-        for choice in field.get("anyOf", ()):
-            if choice.get("type") in _FLAT:  # Optional[X] is X that may be left out
-                field = {**{k: v for k, v in field.items() if k != "anyOf"}, **choice}
-        if field.get("default", 0) is None:
-            del field["default"]
-        multiple = field.get("type") == "array" and (
-            "enum" in field.get("items", {}) or "anyOf" in field.get("items", {})
-        )
-        if field.get("type") not in _FLAT and not multiple:
-            raise ToolError(f"ctx.elicit: {name!r} must be a string, number or boolean")
-        properties[name] = field
-    form["properties"] = properties
-    form.pop("additionalProperties", None)
-    return form, convert
 
 
 def _old_form(form: dict[str, Any]) -> dict[str, Any]:
@@ -2842,11 +2721,11 @@ def _old_form(form: dict[str, Any]) -> dict[str, Any]:
     return {**form, "properties": fields}
 
 
-def _digest(value: Any) -> str:
-    import hashlib
-
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+_SAMPLING = (
+    *("system_prompt", "temperature", "stop_sequences", "model_preferences"),
+    *("metadata", "tools", "tool_choice"),
+)
+_DONE = _Ready(None)
 
 
 class Context:
@@ -2913,7 +2792,9 @@ class Context:
     @property
     def input_responses(self) -> dict[str, Any]:
         """Answers to a returned InputRequired, by key."""
-        return dict(self._call.responses or {})
+        call = self._call
+        known = {key: known[1] for key, known in call.answers.items() if known[0]}
+        return {**known, **call.responses}
 
     @property
     def request_state(self) -> Any:
@@ -2930,9 +2811,7 @@ class Context:
         call = self._call
         if call.event is None:
             call.event = threading.Event()
-        if call.cancelled:
-            return True
-        return bool(call.event.wait(seconds))
+        return call.cancelled or bool(call.event.wait(seconds))
 
     # What goes to the client while the handler runs
 
@@ -2942,73 +2821,59 @@ class Context:
         """Progress, if the client gave a token; must rise (PRG-01)."""
         call = self._call
         token = call.meta.get("progressToken")
-        known = type(token) in (int, str) and math.isfinite(progress)
-        rises = call.progress is None or progress > call.progress
-        if known and rises and not call.server._log_bucket.take():
+        wanted = type(token) in (int, str) and math.isfinite(progress)
+        if wanted and progress > call.progress and not call.server._log_bucket.take():
             call.progress = progress
             params = {"progressToken": token, "progress": progress, "total": total}
-            params["message"] = message if call.revision >= B else None
+            params = _prune("progress", {**params, "message": message}, call.revision)
             shown = {k: v for k, v in params.items() if v is not None}
             call.notify("notifications/progress", shown)
-        return _Ready(None)
+        return _DONE
 
     def log(self, level: str, data: Any, logger: Optional[str] = None) -> Any:
         """A log message for the client, if it asked for this level."""
-        call = self._call
-        rank = _LEVELS.get(level)
+        call, rank = self._call, _LEVELS.get(level)
         if rank is None:
             raise ValueError(f"no log level {level!r}; use one of {', '.join(_LEVELS)}")
-        if call.level is not None and rank >= call.level:
-            if not call.server._log_bucket.take():
-                params = {"level": level, "data": _plain(data)}
-                if logger is not None:
-                    params["logger"] = logger
+        wanted = call.level is not None and rank >= call.level
+        if wanted and not call.server._log_bucket.take():
+            params = {"level": level, "data": data}
+            if logger is not None:
+                params["logger"] = logger
+            try:
+                call.notify("notifications/message", _plain(params))
+            except (TypeError, ValueError):  # what is logged must not fail the call
+                params["data"] = f"{data!r:.500}"
                 call.notify("notifications/message", params)
-        return _Ready(None)
+        return _DONE
 
-    def debug(self, data: Any, **extra: Any) -> Any:
-        return self.log("debug", data, **extra)
-
-    def info(self, data: Any, **extra: Any) -> Any:
-        return self.log("info", data, **extra)
-
-    def notice(self, data: Any, **extra: Any) -> Any:
-        return self.log("notice", data, **extra)
-
-    def warning(self, data: Any, **extra: Any) -> Any:
-        return self.log("warning", data, **extra)
-
-    def error(self, data: Any, **extra: Any) -> Any:
-        return self.log("error", data, **extra)
-
-    def critical(self, data: Any, **extra: Any) -> Any:
-        return self.log("critical", data, **extra)
+    debug = functools.partialmethod(log, "debug")
+    info = functools.partialmethod(log, "info")
+    notice = functools.partialmethod(log, "notice")
+    warning = functools.partialmethod(log, "warning")
+    error = functools.partialmethod(log, "error")
+    critical = functools.partialmethod(log, "critical")
 
     def close_sse_stream(self) -> Any:
         """End the open stream of a polling client; it comes back for the rest (D)."""
         close = getattr(self._call.peer, "close_stream", None)
         if close is not None:
             close()
-        return _Ready(None)
+        return _DONE
 
     # Changes, all by way of the server's one hub
 
     def notify_updated(self, uri: str) -> Any:
         self._call.server.notify_updated(str(uri))
-        return _Ready(None)
+        return _DONE
 
-    def notify_tools_changed(self) -> Any:
-        self._call.server._changed("tool")
-        return _Ready(None)
+    def _changed(self, kind: str) -> Any:
+        self._call.server._changed(kind)
+        return _DONE
 
-    def notify_resources_changed(self) -> Any:
-        self._call.server._changed("resource")
-        return _Ready(None)
-
-    def notify_prompts_changed(self) -> Any:
-        self._call.server._changed("prompt")
-        return _Ready(None)
-
+    notify_tools_changed = functools.partialmethod(_changed, "tool")
+    notify_resources_changed = functools.partialmethod(_changed, "resource")
+    notify_prompts_changed = functools.partialmethod(_changed, "prompt")
     notify_resource_updated = send_resource_updated = notify_updated
     send_tool_list_changed = notify_tools_changed
     send_resource_list_changed = notify_resources_changed
@@ -3020,22 +2885,22 @@ class Context:
         call = self._call
         call.position += 1
         key = key or str(call.position)
-        digest = _digest([method, params])
-        known = call.answers.get(key)
-        if known is None or known[0] != digest:
-            request = {"method": method, "params": params}
-            raise _Ask({key: request}, {key: digest})
-        if isinstance(known[1], MCPError):
-            raise ToolError(f"The client could not answer: {known[1].message}")
-        return known[1]
+        digest = _Seal.digest([method, params])
+        known, answer = call.answers.get(key, (None, None))
+        if known != digest:
+            raise InputRequired(
+                {key: {"method": method, "params": params}}, digests={key: digest}
+            )
+        if isinstance(answer, MCPError):
+            raise ToolError(f"The client could not answer: {answer.message}")
+        return answer
 
     def _give(self, value: Any) -> Any:
         return _Ready(value) if self._call.handler.is_async else value
 
     def confirm(self, message: str, key: Optional[str] = None) -> Any:
         """Ask a person for consent: True only for an accept with a yes."""
-        params = {"mode": "form", "message": message, "requestedSchema": _CONFIRM}
-        answer = self._elicited(self._ask(key, "elicitation/create", params), _CONFIRM)
+        answer = self.elicit(message, _CONFIRM, key)
         yes = answer.action == "accept" and answer.content.get("confirm") is True
         return self._give(yes)
 
@@ -3043,10 +2908,14 @@ class Context:
         self, message: str, schema: Any = None, key: Optional[str] = None
     ) -> ElicitResult:
         """Ask a person for a flat form: a dict schema, a dataclass or a TypedDict."""
-        form, convert = _flat_form(schema)
+        form, convert = self._flat_form(schema)
         params = {"mode": "form", "message": message, "requestedSchema": form}
-        answer = self._elicited(self._ask(key, "elicitation/create", params), form)
+        answer = self._elicited(key, params)
         if answer.action == "accept":
+            wrong = _compile(form, "ctx.elicit", noun="property")(answer.content)
+            if wrong:
+                text = f"The elicitation answer is off: {wrong}"
+                raise MCPError(INVALID_PARAMS, text)
             answer.data = convert(answer.content) if convert else answer.content
         return answer
 
@@ -3055,20 +2924,44 @@ class Context:
     ) -> ElicitResult:
         """Send a person to a page: for secrets, which no form may ask for (ELI-03)."""
         params = {"mode": "url", "message": message, "url": url}
-        return self._elicited(self._ask(key, "elicitation/create", params), None)
+        return self._elicited(key, params)
 
-    def _elicited(self, answer: Any, form: Any) -> ElicitResult:
-        action = answer.get("action") if isinstance(answer, dict) else None
+    def _elicited(self, key: Optional[str], params: dict[str, Any]) -> ElicitResult:
+        answer = self._ask(key, "elicitation/create", params)
+        action, content = answer.get("action"), answer.get("content")
         if action not in ("accept", "decline", "cancel"):
             raise MCPError(INVALID_PARAMS, "An elicitation answer needs an action")
-        content = answer.get("content") if action == "accept" else None
-        if form is not None and action == "accept":
-            wrong = _compile(form, "ctx.elicit", noun="property")(content or {})
-            if wrong or not isinstance(content or {}, dict):
-                raise MCPError(
-                    INVALID_PARAMS, f"The elicitation answer is off: {wrong}"
-                )
-        return ElicitResult(action, content if form is not None else None)
+        return ElicitResult(action, content if action == "accept" else None)
+
+    @staticmethod
+    def _flat_form(schema: Any) -> tuple[dict[str, Any], Any]:
+        """The flat form of an elicitation (ELI-01) and a converter of its answer."""
+        form, convert = schema, None
+        if schema is None:
+            form = {"type": "object"}
+        elif not isinstance(schema, dict):
+            form, convert = _schema(schema, "ctx.elicit"), _converter(schema)
+        if form.get("type") != "object":
+            raise ToolError("ctx.elicit takes an object schema, dataclass or TypedDict")
+        fields = {}
+        for name, field in form.get("properties", {}).items():
+            field = dict(field)
+            for choice in field.get("anyOf", ()):
+                if choice.get("type") in _FLAT:  # Optional[X]: X that may be left out
+                    field.pop("anyOf", None)
+                    field = {**field, **choice}
+            if field.get("default", 0) is None:
+                del field["default"]
+            several = field.get("items", {}) if field.get("type") == "array" else {}
+            if (
+                field.get("type") not in _FLAT
+                and not {"enum", "anyOf"} & several.keys()
+            ):
+                raise ToolError(f"ctx.elicit: {name!r} must be text, number or boolean")
+            fields[name] = field
+        form = {**form, "properties": fields}
+        form.pop("additionalProperties", None)
+        return form, convert
 
     def sample(
         self,
@@ -3080,45 +2973,63 @@ class Context:
     ) -> SampleResult:
         """Ask the client's model. Options in snake_case: system_prompt, temperature,
         stop_sequences, model_preferences, metadata, tools, tool_choice."""
-        if isinstance(messages, str):
-            messages = [UserMessage(messages)]
-        params = {"messages": _wire(messages), "maxTokens": max_tokens}
-        for name, value in options.items():
-            if name not in _SAMPLING:
-                raise TypeError(f"ctx.sample takes {', '.join(_SAMPLING)}, not {name}")
-            if value is not None:
-                params[_camel(name)] = _wire(value)
-        answer = self._ask(key, "sampling/createMessage", params)
-        if not isinstance(answer, dict) or not {"role", "content"} <= set(answer):
+        if options.keys() - _SAMPLING:
+            raise TypeError(f"ctx.sample takes {', '.join(_SAMPLING)}")
+        params = {"messages": self._talk(messages), "maxTokens": max_tokens}
+        given = {_camel(k): _wire(v) for k, v in options.items() if v is not None}
+        answer = self._ask(key, "sampling/createMessage", {**params, **given})
+        if not {"role", "content"} <= answer.keys():
             raise MCPError(INVALID_PARAMS, "A sampling answer needs role and content")
         return SampleResult(answer)
 
     create_message = sample
 
+    @staticmethod
+    def _talk(messages: Any) -> list[dict[str, Any]]:
+        """Sampling messages; each tool use is followed by its result alone (SMP-03)."""
+        found: list[dict[str, Any]] = []
+        owed: set[Any] = set()
+        single = isinstance(messages, (str, dict, _Wire))
+        for item in [messages] if single else messages:
+            message = _wire(Message(item) if isinstance(item, str) else item)
+            if isinstance(message["content"], str):
+                message["content"] = _block(message["content"])
+            content = message["content"]
+            blocks = content if isinstance(content, list) else [content]
+            results = [b["toolUseId"] for b in blocks if b["type"] == "tool_result"]
+            if set(results) != owed or (results and len(blocks) != len(owed)):
+                break
+            owed = {b["id"] for b in blocks if b["type"] == "tool_use"}
+            found.append(message)
+        else:
+            if not owed:
+                return found
+        raise ToolError("ctx.sample: after tool uses comes a message of their results")
+
     def list_roots(self, key: Optional[str] = None) -> Any:
         """The folders that the client works in, as Root(uri, name)."""
-        answer = self._ask(key, "roots/list", {})
-        roots = answer.get("roots") if isinstance(answer, dict) else None
+        roots = self._ask(key, "roots/list", {}).get("roots")
         if not isinstance(roots, list) or not all(isinstance(r, dict) for r in roots):
             raise MCPError(INVALID_PARAMS, "A roots answer needs a list of roots")
         return _Items(Root(root.get("uri"), root.get("name")) for root in roots)
 
     def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Run a side effect once: a replay gets its kept JSON result instead."""
-        call = self._call
-        known = call.answers.get("once:" + key)
-        if known is not None:
-            return self._give(known[1])
+        kept = self._call.answers.get("once:" + key)
+        if kept is not None:
+            return self._give(kept[1])
         value = function()
         if hasattr(value, "__await__"):
             return self._once_later(key, value)
-        call.answers["once:" + key] = (None, _plain(value))
-        return self._give(_plain(value))
+        return self._give(self._keep(key, value))
 
     async def _once_later(self, key: str, value: Awaitable[Any]) -> Any:
-        kept = _plain(await value)
-        self._call.answers["once:" + key] = (None, kept)
-        return kept
+        return self._keep(key, await value)
+
+    def _keep(self, key: str, value: Any) -> Any:
+        call, value = self._call, _plain(value)
+        call.answers = {**call.answers, "once:" + key: ("", value)}
+        return value
 
     def read_resource(self, uri: str) -> Any:
         """Read a resource of this server: a list of items with content, mime_type."""
@@ -3142,127 +3053,45 @@ class Context:
         return self._items(record, await value)
 
 
-_SAMPLING = (
-    *("system_prompt", "temperature", "stop_sequences", "model_preferences"),
-    *("metadata", "tools", "tool_choice"),
-)
-
-
-class _Seal:
-    """requestState: an HMAC over what a round has settled (MRT-03 to MRT-06).
-
-    It holds expiry, nonce, principal, method, name, a digest of the arguments, earlier
-    answers, the pending questions and the handler's own state. It is signed, not
-    encrypted: the client may read it, and can change nothing.
-    """
-
-    def __init__(self, keys: Any, age: float) -> None:
-        # A fleet shares keys and wall-clock; one process needs neither.
-        self.clock = time.time if keys else time.monotonic
-        self.keys = [bytes(key) for key in keys or [os.urandom(32)]]
-        if any(len(key) < 16 for key in self.keys):
-            raise ValueError("state_keys= takes keys of 16 bytes or more")
-        self.age = age
-        self.used: dict[str, float] = {}
-        self.lock = threading.Lock()
-
-    def _mac(self, key: bytes, payload: bytes) -> bytes:
-        import hmac
-
-        return hmac.new(key, payload, "sha256").digest()
-
-    def _bound(self, call: _Call) -> list[Any]:
-        principal = getattr(call.peer.principal, "subject", call.peer.principal)
-        arguments = call.params.get("arguments") or {}
-        return [principal, call.method, call.name, _digest(arguments)]
-
-    def seal(self, call: _Call, ask: _Ask) -> str:
-        payload = _encode(
-            {
-                "e": self.clock() + self.age,
-                "n": os.urandom(12).hex(),
-                "b": self._bound(call),
-                "a": call.answers,
-                "q": ask.digests,
-                "r": call.rounds + 1,
-                "s": ask.state,
-            }
-        )
-        raw = self._mac(self.keys[0], payload) + payload
-        return binascii.b2a_base64(raw, newline=False).decode("ascii")
-
-    def open(self, call: _Call, text: Any) -> dict[str, Any]:
-        """The payload, or -32602 without detail."""
-        try:
-            raw = binascii.a2b_base64(text.encode("ascii"))
-            state: dict[str, Any] = json.loads(raw[32:]) if len(raw) > 32 else {}
-        except (AttributeError, ValueError, RecursionError):
-            raise MCPError(INVALID_PARAMS, "Invalid requestState") from None
-        import hmac
-
-        good = any(
-            hmac.compare_digest(self._mac(key, raw[32:]), raw[:32]) for key in self.keys
-        )
-        exact = binascii.b2a_base64(raw, newline=False) == text.encode("ascii")
-        if not (good and exact) or state["b"] != self._bound(call):
-            raise MCPError(INVALID_PARAMS, "Invalid requestState")
-        if state["e"] < self.clock() or state["n"] in self.used:
-            raise MCPError(INVALID_PARAMS, "Invalid requestState")
-        return state
-
-    def use(self, state: dict[str, Any]) -> None:
-        """Single use within a process: the answered state is spent."""
-        now = self.clock()
-        with self.lock:
-            if state["n"] in self.used:
-                raise MCPError(INVALID_PARAMS, "Invalid requestState")
-            for nonce, due in list(self.used.items()):
-                if due > now and len(self.used) < 4096:
-                    break
-                del self.used[nonce]
-            self.used[state["n"]] = state["e"]
-
-
-_TEXT_OR_NONE = (str, type(None))
-
-
 class _Core:
     """State of one server and its dispatch; section 11 adds what users type."""
 
     _info: dict[str, Any]
     _loop: Any = None  # the _Loop of section 8 while one runs
+    _completer: Any = None
+    _lifespan_value: Any = None
+    _alarm = math.inf  # when the engine will call _tick by itself
+    _spawn: Any = None  # the engine's: run an async call on its loop
+    _drained: Any = None  # an Event that someone waits on at the end
+    _eras = (True, True)  # legacy, modern
+    _instructions: Optional[str] = None
+    _experimental: Any = None
+    _cache_hints = (0, "private")
+    _page_size = 100
+    _waiting = _waiting_bytes = 0  # calls in front of workers and lanes
+    _threads = 0  # workers, made when they are needed
+    _free = 0  # of those, less the calls queued for them
 
     def __init__(self, limits: Limits, state_keys: Any) -> None:
+        from _queue import SimpleQueue  # the C part of queue, without its module
+
         self._registry = _Registry()
         self._limits = limits
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._hub = _Hub()
         self._open = _Deadlines()  # calls that owe a reply
         self._seal = _Seal(state_keys, limits.state_age)
-        self._workers = _Workers(limits.workers, self._work)
-        self._lanes: dict[str, Any] = {}
-        self._waiting = 0
-        self._waiting_bytes = 0
+        self._queue: Any = SimpleQueue()  # calls for the workers
+        self._lanes: dict[str, collections.deque[_Call]] = {}
         self._tool_bucket = _Bucket(limits.tool_rate)
         self._completion_bucket = _Bucket(limits.completion_rate)
         self._log_bucket = _Bucket(limits.log_rate)
-        self._completer: Any = None
-        self._lifespan_value: Any = None
         self._idle: list[list[Any]] = []  # [seconds, function, fired]
         self._heard = time.monotonic()
         self._wake: Callable[[], Any] = lambda: None  # the engine's: call _tick soon
-        self._alarm = math.inf  # when the engine will call _tick by itself
+        self._tails: dict[Any, bytes] = {}  # cache hints -> end of a modern result
         self._audit: Optional[bool] = None  # True: with argument values
         self._write_audit: Callable[[bytes], Any] = lambda line: None
-        self._spawn: Any = None  # the engine's: run an async call on its loop
-        self._drained: Any = None  # an Event that someone waits on at the end
-        self._leaving: list[None] = []  # counts replies under way; atomic as a list
-        self._tails: dict[str, bytes] = {}
-        self._eras = (True, True)  # legacy, modern
-        self._instructions: Optional[str] = None
-        self._experimental: Any = None
-        self._cache_hints: tuple[int, str] = (0, "private")
-        self._page_size = 100
 
     def _log(self, level: str, text: str) -> None:
         raise NotImplementedError
@@ -3275,21 +3104,23 @@ class _Core:
             self._hear()
         if type(message) is list:
             return self._batch(message, peer, size)
+        return self._one(message, peer, size)
+
+    def _one(self, message: Any, peer: Any, size: int) -> Any:
+        call = None
         try:
             kind = _classify(message)
             if kind == "request":
                 call = _Call(self, peer, message, size)
-                answer = self._request if self._audit is None else self._audited
-                return answer(call)
+                if self._audit is None:
+                    return self._request(call)
+                return self._audited(call)
             if kind == "notification":
-                self._notified(message["method"], message.get("params") or {}, peer)
+                self._notified(message["method"], message.get("params", _NONE), peer)
             else:
                 self._answered(message, peer)
         except MCPError as error:
-            known = message.get("id") if isinstance(message, dict) else None
-            if error.id is _NO_ID and type(known) in (int, str) and "method" in message:
-                error.id = known
-            return self._error(error)
+            return self._error(error, call)
         return None
 
     def _audited(self, call: _Call) -> Any:
@@ -3310,7 +3141,7 @@ class _Core:
             return
         line: dict[str, Any] = {"time": round(time.time(), 3)}
         line["principal"] = getattr(call.peer.principal, "subject", None)
-        name = _shorten(call.params.get(_NAMED[call.method]))
+        name = f"{call.params.get(_NAMED[call.method])!s:.80}"
         line.update(method=call.method, name=name, outcome=outcome)
         line["ms"] = round((time.monotonic() - call.began) * 1000, 3)
         trace = str(call.meta.get("traceparent", "")).split("-")
@@ -3320,200 +3151,172 @@ class _Core:
             line["arguments"] = call.params.get("arguments")
         self._write_audit(_encode(line) + b"\n")
 
-    def _error(self, error: MCPError) -> _Reply:
-        return (
-            _error_bytes(error.id, error.code, error.message, error.data),
-            error.code,
-        )
+    def _error(self, error: MCPError, call: Optional[_Call] = None) -> _Reply:
+        code, request_id = error.code, error.id
+        if call is not None:
+            request_id = call.id
+            if call.modern:
+                code = _SUCCESSORS.get(code, code)
+            elif isinstance(error, ResourceNotFoundError):
+                code = RESOURCE_NOT_FOUND
+        return _error_bytes(request_id, code, error.message, error.data), code
 
     def _batch(self, messages: list[Any], peer: _Peer, size: int) -> Any:
-        session = peer.session
-        if session is None or session.revision != B or not messages:
+        if peer.session is None or peer.session.revision != B or not messages:
             text = "Batches exist in 2025-03-26 only, and are never empty"
             return self._error(MCPError(INVALID_REQUEST, text))
         batch = _Batch(peer, len(messages) + 1)
         for message in messages:
-            if isinstance(message, dict) and message.get("method") == "initialize":
-                error = MCPError(INVALID_REQUEST, "initialize cannot be in a batch")
-                error.id = message.get("id", _NO_ID)
-                found = self._error(error)
-            else:
-                found = self._dispatch(message, batch, size // len(messages))
-            if isinstance(found, _Call):
-                batch.calls_to_launch.append(found)
-            elif found is None and self._is_pending(message, batch):
-                pass  # asked its client already and replies later
+            found = self._one(message, batch, size // len(messages))
+            if type(found) is _Call:
+                batch.found.append(found)
             else:
                 batch.add(None if found is None else found[0])
         if batch.add(None):
             return (batch.body(), 0) if batch.parts else None
         return batch
 
-    def _is_pending(self, message: Any, peer: _Peer) -> bool:
-        return isinstance(message, dict) and message.get("id") in peer.calls
-
-    def _era(self, call: _Call) -> None:
-        """Sets revision, capabilities, client_info and level of a call."""
-        peer, meta = call.peer, call.meta
-        modern = peer.era == "modern" or (peer.era is None and _VERSION_KEY in meta)
-        if modern and self._eras[1]:
-            return self._modern(call, meta)
-        session = peer.session
-        if session is None and call.method == "server/discover" and self._eras[1]:
-            raise MCPError(INVALID_PARAMS, f"Missing _meta member {_VERSION_KEY}")
-        if session is None and call.method not in ("initialize", "ping"):
-            raise MCPError(
-                INVALID_REQUEST,
-                "Not initialized: send initialize first, or a 2026-07-28 request "
-                f"with {_VERSION_KEY} in its _meta",
-            )
-        call.revision = session.revision if session else D
-        call.capabilities = session.capabilities if session else {}
-        call.client_info = session.client_info if session else {}
-        call.level = session.level if session else None
-        return None
-
-    def _modern(self, call: _Call, meta: dict[str, Any]) -> None:
-        version: Any = meta.get(_VERSION_KEY)
-        capabilities: Any = meta.get(_CAPABILITIES_KEY)
-        info = meta.get(_CLIENT_KEY, {})
-        for key, value, kind in (
-            (_VERSION_KEY, version, str),
-            (_CAPABILITIES_KEY, capabilities, dict),
-            (_CLIENT_KEY, info, dict),
-        ):
-            if not isinstance(value, kind):
-                what = "an object" if kind is dict else "a string"
-                raise MCPError(INVALID_PARAMS, f"_meta member {key} must be {what}")
-        if version not in _MODERN:
-            data = {"supported": list(_MODERN), "requested": version}
-            raise MCPError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-        level = meta.get(_LEVEL_KEY)
-        if level is not None and level not in _LEVELS:
-            raise MCPError(INVALID_PARAMS, f"Unknown log level in {_LEVEL_KEY}")
-        call.revision, call.capabilities, call.client_info = version, capabilities, info
-        call.level = None if level is None else _LEVELS[level]
-
     def _request(self, call: _Call) -> Any:
-        if not isinstance(call.meta, dict):
+        peer, meta = call.peer, call.meta
+        if type(meta) is not dict:
             raise MCPError(INVALID_PARAMS, "_meta must be an object")
-        self._era(call)
-        if call.id in call.peer.calls:
+        legacy, modern = self._eras
+        if (
+            peer.era == "modern"
+            or (peer.era is None and _VERSION_KEY in meta)
+            or not legacy
+        ):
+            call.modern = modern and (legacy or call.method != "initialize")
+        if call.modern:
+            self._declared(call, meta)
+        elif peer.session is not None:
+            session = peer.session
+            call.revision, call.capabilities = session.revision, session.capabilities
+            call.client_info, call.level = session.client_info, session.level
+        elif call.method not in ("initialize", "ping"):
+            raise self._uninitialized(call)
+        if call.id in peer.calls:
             raise MCPError(INVALID_REQUEST, "This id belongs to a request in progress")
         entry = _METHODS.get(call.method)
-        if entry is None or entry[1] not in (
-            "both",
-            "modern" if call.modern else "legacy",
-        ):
-            raise MCPError(
-                METHOD_NOT_FOUND, f"Method not found: {_shorten(call.method)}"
-            )
+        if entry is None or entry[1] == ("legacy" if call.modern else "modern"):
+            raise MCPError(METHOD_NOT_FOUND, f"Method not found: {call.method:.80}")
         name, _, kind = entry
-        if (
-            kind is not None
-            and not self._offers(kind)
-            and (call.modern or kind == "completion")
-        ):
-            raise MCPError(METHOD_NOT_FOUND, f"This server offers no {kind}s")
+        if kind not in self._registry.ever and not self._offers(kind):
+            # Legacy clients list whatever there is: they get empty lists.
+            if call.modern or kind == "completion":
+                raise MCPError(METHOD_NOT_FOUND, f"This server offers no {kind}s")
         return getattr(self, name)(call)
 
-    def _offers(self, kind: str) -> bool:
+    def _declared(self, call: _Call, meta: dict[str, Any]) -> None:
+        """What a modern request says about itself, in its _meta (MET-01)."""
+        version, capabilities = meta.get(_VERSION_KEY), meta.get(_CAPABILITIES_KEY)
+        info, level = meta.get(_CLIENT_KEY, _NONE), meta.get(_LEVEL_KEY)
+        if type(version) is str and version not in _MODERN:
+            data = {"supported": list(_MODERN), "requested": version}
+            raise MCPError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        if type(version) is not str:
+            raise MCPError(INVALID_PARAMS, f"_meta needs {_VERSION_KEY}, a string")
+        if type(capabilities) is not dict or type(info) is not dict:
+            keys = f"{_CAPABILITIES_KEY}, and {_CLIENT_KEY} if given"
+            raise MCPError(INVALID_PARAMS, f"_meta needs {keys}, as objects")
+        if level is not None:
+            call.level = _LEVELS.get(level) if type(level) is str else None
+            if call.level is None:
+                raise MCPError(INVALID_PARAMS, f"Unknown log level in {_LEVEL_KEY}")
+        call.revision, call.capabilities, call.client_info = version, capabilities, info
+
+    def _uninitialized(self, call: _Call) -> MCPError:
+        if call.method == "server/discover" and self._eras[1]:
+            return MCPError(INVALID_PARAMS, f"_meta needs {_VERSION_KEY}, a string")
+        text = "Not initialized: send initialize first"
+        if self._eras[1]:
+            text += f", or a {E} request with {_VERSION_KEY} in its _meta"
+        return MCPError(INVALID_REQUEST, text)
+
+    def _offers(self, kind: Optional[str]) -> bool:
         if kind == "completion":
             return self._completer is not None
-        ever = self._registry.ever
-        return kind in ever or (kind == "resource" and "template" in ever)
+        return kind in self._registry.ever
 
     def _notified(self, method: str, params: dict[str, Any], peer: _Peer) -> None:
+        session = peer.session
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
-            call = None
-            if type(request_id) in (int, str):
-                call = peer.calls.get(request_id)
+            known = type(request_id) in (int, str)
+            call = peer.calls.get(request_id) if known else None
             if call is not None:
+                self._log(
+                    "debug", f"{call.method} cancelled: {params.get('reason')!r:.80}"
+                )
                 call.cancel()
-        elif method == "notifications/initialized" and peer.session is not None:
-            session = peer.session
-            if not session.ready:
+        elif method == "notifications/initialized" and session and not session.ready:
+            with self._lock:
                 session.ready = True
-                self._wake()
+                held, session.held = session.held, []
+            for call, data in held:
+                if not call.done:
+                    call.peer.send(data)
+            self._wake()
 
     def _answered(self, message: dict[str, Any], peer: _Peer) -> None:
         """A response to a request of ours; anything unexpected is ignored (B10)."""
-        session = peer.session
-        found = session.pending.pop(message.get("id"), None) if session else None
-        if found is None:
-            return
-        call, key = found
-        error = message.get("error")
-        answer: Any = message.get("result")
-        if error is not None:
-            text = error.get("message") if isinstance(error, dict) else "error"
-            answer = MCPError(INTERNAL_ERROR, _shorten(str(text)))
+        session, request_id = peer.session, message.get("id")
         with self._lock:
-            digest = call.waiting.pop(message["id"])
-            call.answers[key] = (digest, answer)
-            complete = not call.waiting
-        if complete and call.is_open():
-            call.responses = self._responses(call)
-            self._owe(call, call.handler.timeout or self._limits.call_timeout)
-            self._launch(call)
-
-    def _responses(self, call: _Call) -> dict[str, Any]:
-        """Answers of all rounds so far, for the explicit form of asking."""
-        return {
-            key: answer
-            for key, (digest, answer) in call.answers.items()
-            if digest is not None and isinstance(answer, dict)
-        }
+            found = session.pending.pop(request_id, None) if session else None
+            if found is None or found[0].done:
+                return
+            call, key = found
+            answer = message.get("result")
+            if answer is None:
+                answer = MCPError(INTERNAL_ERROR, message["error"]["message"][:80])
+            call.answers = {**call.answers, key: (call.waiting.pop(request_id), answer)}
+            if call.waiting:
+                return
+        self._launch(call)
 
     # Results
 
-    def _tail(self, call: _Call, hints: Any = None) -> bytes:
-        """The members that every modern result ends with."""
-        if not call.modern:
-            return b""
-        key = repr(hints)
-        tail = self._tails.get(key)
+    def _result(
+        self, call: _Call, members: bytes, hints: Any = None, tail: Any = None
+    ) -> _Reply:
+        """A reply from the encoded members of its result and what the era adds."""
         if tail is None:
-            members: dict[str, Any] = {"resultType": "complete"}
-            if hints is not None:
-                members["ttlMs"], members["cacheScope"] = hints
-            members["_meta"] = {_SERVER_KEY: self._info}
-            tail = self._tails[key] = _encode(members)[1:-1]
+            tail = b""
+            if call.modern:
+                tail = self._tails.get(hints) or self._tail(hints)
+        request_id = call.id
+        if type(request_id) is int:
+            start = b'{"jsonrpc":"2.0","id":%d,"result":{' % request_id
+        else:
+            start = b'{"jsonrpc":"2.0","id":' + _encode(call.id) + b',"result":{'
+        return start + members + tail + b"}}", 0
+
+    def _tail(self, hints: Any, meta: Any = None) -> bytes:
+        """The members that every modern result ends with."""
+        members: dict[str, Any] = {"resultType": "complete"}
+        if hints is not None:
+            members["ttlMs"], members["cacheScope"] = hints
+        members["_meta"] = {_SERVER_KEY: self._info, **(meta or {})}
+        tail = b"," + _encode(members)[1:-1]
+        if meta is None:
+            self._tails[hints] = tail
         return tail
 
-    def _result(self, call: _Call, result: bytes, hints: Any = None) -> _Reply:
-        """A reply from an encoded result object, with what the era adds to it."""
-        tail = self._tail(call, hints)
-        if tail:
-            comma = b"," if len(result) > 2 else b""
-            result = result[:-1] + comma + tail + b"}"
-        start = b'{"jsonrpc":"2.0","id":' + _id_bytes(call.id)
-        return start + b',"result":' + result + b"}", 0
-
-    def _plain_result(
-        self, call: _Call, result: dict[str, Any], hints: Any = None
-    ) -> _Reply:
-        if call.modern and "_meta" in result:
-            result = {**result, "resultType": "complete"}
-            result["_meta"] = {_SERVER_KEY: self._info, **result["_meta"]}
-            if hints is not None:
-                result["ttlMs"], result["cacheScope"] = hints
-            return self._result_of(call, _encode(result))
-        return self._result(call, _encode(result), hints)
-
-    def _result_of(self, call: _Call, result: bytes) -> _Reply:
-        start = b'{"jsonrpc":"2.0","id":' + _id_bytes(call.id)
-        return start + b',"result":' + result + b"}", 0
+    def _reply(self, call: _Call, result: dict[str, Any], hints: Any = None) -> _Reply:
+        """A reply from a result that may have a _meta of its own."""
+        meta, tail = result.pop("_meta", None), None
+        if meta:
+            tail = b',"_meta":' + _encode(meta)
+            tail = self._tail(hints, meta) if call.modern else tail
+        return self._result(call, _encode(result)[1:-1], hints, tail)
 
     def _capabilities(self, revision: str) -> dict[str, Any]:
         found: dict[str, Any] = {"logging": {}}
-        if self._offers("tool"):
-            found["tools"] = {"listChanged": True}
-        if self._offers("resource"):
-            found["resources"] = {"subscribe": True, "listChanged": True}
-        if self._offers("prompt"):
-            found["prompts"] = {"listChanged": True}
+        for kind in ("tool", "resource", "prompt"):
+            if self._offers(kind):
+                found[kind + "s"] = {"listChanged": True}
+        if "resources" in found:
+            found["resources"]["subscribe"] = True
         if self._completer is not None:
             found["completions"] = {}
         if self._experimental:
@@ -3522,92 +3325,82 @@ class _Core:
 
     # Legacy lifecycle
 
-    def _initialize(self, call: _Call) -> Any:
+    def _initialize(self, call: _Call) -> _Reply:
         if not self._eras[0]:
-            versions = ", ".join(_MODERN)
-            raise MCPError(METHOD_NOT_FOUND, f"This server speaks {versions} only")
-        params = call.params
-        version, capabilities = (
-            params.get("protocolVersion"),
-            params.get("capabilities"),
-        )
-        info = params.get("clientInfo", {})
-        if not isinstance(version, str):
+            text = f"This server speaks {', '.join(_MODERN)} only"
+            raise MCPError(METHOD_NOT_FOUND, text)
+        if type(call.peer) is _Batch:
+            raise MCPError(INVALID_REQUEST, "initialize cannot be in a batch")
+        version, old = call.params.get("protocolVersion"), call.peer.session
+        capabilities = call.params.get("capabilities") or {}
+        info = call.params.get("clientInfo") or {}
+        if type(version) is not str:
             raise MCPError(INVALID_PARAMS, "protocolVersion must be a string")
-        if not isinstance(capabilities or {}, dict) or not isinstance(info or {}, dict):
-            raise MCPError(
-                INVALID_PARAMS, "capabilities and clientInfo must be objects"
-            )
+        if type(capabilities) is not dict or type(info) is not dict:
+            text = "capabilities and clientInfo must be objects"
+            raise MCPError(INVALID_PARAMS, text)
         revision = version if version in _LEGACY else D
-        session = _Session(revision, capabilities or {}, info or {})
-        old = call.peer.session
-        kept = call.peer.open_session(session)
-        if old is not None and old.listener is not None:
-            self._hub.remove(old.listener)
-        if kept is not None:
-            kept.listener = _Listener(kept.peer, ("tool", "prompt", "resource"), ())
-            kept.listener.session = kept
-            self._hub.add(kept.listener)
-        result = {
-            "protocolVersion": revision,
-            "capabilities": self._capabilities(revision),
-            "serverInfo": _prune("server", self._info, revision),
-        }
+        session = call.peer.open_session(_Session(revision, capabilities, info))
+        if session is not None:
+            session.listener = _Listener(session.peer, _KINDS, ())
+            session.listener.session = session
+            self._hub.add(session.listener)
+            if old is not None:  # the same process again: its questions stay
+                self._hub.remove(old.listener)
+                session.pending, session.asked = old.pending, old.asked
+        result: dict[str, Any] = {"protocolVersion": revision}
+        result["capabilities"] = self._capabilities(revision)
+        result["serverInfo"] = _prune("server", self._info, revision)
         if self._instructions:
             result["instructions"] = self._instructions
-        call.revision = revision
-        return self._plain_result(call, result)
+        return self._reply(call, result)
 
-    def _ping(self, call: _Call) -> Any:
-        return self._result(call, b"{}")
+    def _ping(self, call: _Call) -> _Reply:
+        return self._result(call, b"")
 
-    def _set_level(self, call: _Call) -> Any:
-        rank = _LEVELS.get(str(call.params.get("level")))
-        if rank is None:
-            names = ", ".join(_LEVELS)
-            raise MCPError(INVALID_PARAMS, f"level must be one of {names}")
-        call.peer.session.level = rank
-        return self._result(call, b"{}")
+    def _set_level(self, call: _Call) -> _Reply:
+        level = call.params.get("level")
+        if type(level) is not str or level not in _LEVELS:
+            text = f"level must be one of {', '.join(_LEVELS)}"
+            raise MCPError(INVALID_PARAMS, text)
+        call.peer.session.level = _LEVELS[level]
+        return self._result(call, b"")
 
-    def _subscribe(self, call: _Call) -> Any:
+    def _subscribe(self, call: _Call) -> _Reply:
         uri: Any = call.params.get("uri")
-        self._authorize(call.peer, self._find(uri, legacy=True)[0])
-        session = call.peer.session
-        if session.listener is not None:
-            if len(session.listener.uris) >= self._limits.streams:
-                raise MCPError(INVALID_PARAMS, "Too many subscriptions")
-            self._hub.subscribe(session.listener, uri)
-        return self._result(call, b"{}")
-
-    def _unsubscribe(self, call: _Call) -> Any:
-        uri = call.params.get("uri")
         listener = call.peer.session.listener
-        if listener is not None and isinstance(uri, str):
-            self._hub.unsubscribe(listener, uri)
-        return self._result(call, b"{}")
+        wanted = call.method == "resources/subscribe"
+        if wanted or type(uri) is not str:
+            self._authorize(call.peer, self._find(uri)[0])
+        if listener is not None:
+            if wanted and len(listener.uris) >= self._limits.streams:
+                raise MCPError(INVALID_PARAMS, "Too many subscriptions")
+            self._hub.watch(listener, uri, wanted)
+        return self._result(call, b"")
 
     # Modern discovery and subscriptions
 
-    def _discover(self, call: _Call) -> Any:
+    def _discover(self, call: _Call) -> _Reply:
         result: dict[str, Any] = {"supportedVersions": list(_MODERN)}
         result["capabilities"] = self._capabilities(call.revision)
         if self._instructions:
             result["instructions"] = self._instructions
-        return self._plain_result(call, result, self._cache_hints)
+        return self._reply(call, result, self._cache_hints)
 
     def _listen(self, call: _Call) -> Any:
-        wanted = call.params.get("notifications")
-        if not isinstance(wanted, dict):
-            raise MCPError(INVALID_PARAMS, "notifications must be an object")
-        kinds: list[str] = []
-        honoured: dict[str, Any] = {}
-        for kind, (_, member) in _CHANGES.items():
-            if kind != "updated" and wanted.get(member) is True and self._offers(kind):
-                kinds.append(kind)
-                honoured[member] = True
-        uris = wanted.get("resourceSubscriptions", [])
-        if not isinstance(uris, list) or not all(isinstance(u, str) for u in uris):
-            raise MCPError(INVALID_PARAMS, "resourceSubscriptions must be strings")
+        wanted: Any = call.params.get("notifications")
+        uris = wanted.get("resourceSubscriptions", []) if type(wanted) is dict else None
+        if type(uris) is not list or not all(type(uri) is str for uri in uris):
+            text = (
+                "notifications must be an object, resourceSubscriptions a list of URIs"
+            )
+            raise MCPError(INVALID_PARAMS, text)
+        kinds = [
+            kind
+            for kind in _KINDS
+            if self._offers(kind) and wanted.get(_CHANGES[kind][1]) is True
+        ]
+        honoured: dict[str, Any] = {_CHANGES[kind][1]: True for kind in kinds}
         found = {uri: self._registry.find_resource(uri)[0] for uri in uris}
         known = [uri for uri, record in found.items() if record is not None]
         for uri in known:
@@ -3617,20 +3410,9 @@ class _Core:
         if known:
             honoured["resourceSubscriptions"] = known
         call.listener = _Listener(call.peer, kinds, known)
-        call.listener.id = call.id
-        call.state = honoured
-        return call
-
-    def _launch_listen(self, call: _Call) -> None:
-        """Join the hub, then acknowledge: no change is lost, and none comes before."""
-        params = {"_meta": {_SUBSCRIPTION_KEY: call.id}, "notifications": call.state}
-        self._owe(call, math.inf)
-        self._hub.add(call.listener)
-        call.peer.send(
-            _notification("notifications/subscriptions/acknowledged", params)
-        )
-        call.listener.acknowledged = True
-        self._wake()
+        call.listener.meta = {"_meta": {_SUBSCRIPTION_KEY: call.id}}
+        call.state = {**call.listener.meta, "notifications": honoured}
+        return self._accept(call)
 
     def _end_listen(self, call: _Call) -> None:
         """A listen stream ends with its result and nothing after it (SUB-04)."""
@@ -3638,95 +3420,88 @@ class _Core:
             self._hub.remove(call.listener)
             meta = {_SERVER_KEY: self._info, _SUBSCRIPTION_KEY: call.id}
             result = {"resultType": "complete", "_meta": meta}
-            call.peer.reply(*self._result_of(call, _encode(result)))
-            self._ended_one()
+            call.peer.reply(*self._result(call, _encode(result)[1:-1], tail=b""))
+            self._ended(call, "ok")
 
     # Lists
 
-    def _list_tools(self, call: _Call) -> Any:
-        return self._list(call, "tool")
+    def _list(self, call: _Call) -> _Reply:
+        """One page; whole pages are kept encoded until the table changes.
 
-    def _list_resources(self, call: _Call) -> Any:
-        return self._list(call, "resource")
-
-    def _list_templates(self, call: _Call) -> Any:
-        return self._list(call, "template")
-
-    def _list_prompts(self, call: _Call) -> Any:
-        return self._list(call, "prompt")
-
-    def _list(self, call: _Call, kind: str) -> Any:
-        """One page; whole pages are kept encoded until the table changes."""
-        cursor = call.params.get("cursor")
+        A cursor is the place of the last entry seen: stable under changes.
+        """
+        kind, member = _LISTS[call.method]
         table: _Table = getattr(self._registry, kind)
-        who, scopes = call.peer.principal, None
-        if who is not None and who.scopes is not None:
-            scopes = who.scopes & self._registry.scopes
-        key, page = (call.revision, cursor, scopes), None
-        if type(cursor) in _TEXT_OR_NONE:
-            page = table.pages.get(key)
+        who, cursor, skip = call.peer.principal, call.params.get("cursor"), 0
+        scopes = None if who is None else who.scopes
+        if scopes is not None:
+            scopes &= self._registry.scopes
+        if cursor is not None:
+            fits = type(cursor) is str and re.fullmatch("p[0-9a-f]{1,12}", cursor)
+            seen = int(cursor[1:], 16) if fits else math.inf
+            if seen > self._registry.count:
+                text = "Invalid cursor: start again without one"
+                raise MCPError(INVALID_PARAMS, text)
+            skip = sum(item.order <= seen for item in table.items.values())
+        key = (call.revision, skip, scopes)
+        page = table.pages.get(key)
         if page is None:
-            after = self._after(cursor)
-            items = [item for item in table.items.values() if item.order > after]
+            items = list(table.items.values())[skip:]
             if scopes is not None:
                 items = [item for item in items if item.scopes <= scopes]
-            page = self._page(call.revision, kind, items)
-            if cursor is None or any(i.order == after for i in table.items.values()):
+            page = self._page(call.revision, member, items)
+            if skip % self._page_size == 0:  # not for cursors that a client made up
                 table.pages[key] = page
         return self._result(call, page, self._cache_hints)
 
-    def _after(self, cursor: Any) -> int:
-        """The cursor is the place of the last entry seen: stable under changes."""
-        if cursor is None:
-            return 0
-        if isinstance(cursor, str) and re.fullmatch("p[0-9a-f]{1,12}", cursor):
-            if int(cursor[1:], 16) <= self._registry.count:
-                return int(cursor[1:], 16)
-        raise MCPError(INVALID_PARAMS, "Invalid cursor: start again without one")
-
-    def _page(self, revision: str, kind: str, items: list[Any]) -> bytes:
+    def _page(self, revision: str, member: str, items: list[Any]) -> bytes:
         shown = items[: self._page_size]
-        entries = b",".join(self._entry(item, revision) for item in shown)
-        page = b'{"' + _LISTS[kind].encode("ascii") + b'":[' + entries + b"]"
+        entries = b",".join([self._entry(item, revision) for item in shown])
+        page = b'"%b":[%b]' % (member.encode("ascii"), entries)
         if len(items) > len(shown):
             page += b',"nextCursor":"p%x"' % shown[-1].order
-        return page + b"}"
+        return page
 
     def _entry(self, item: Any, revision: str) -> bytes:
         encoded: Optional[bytes] = item.encoded.get(revision)
-        if encoded is not None:
-            return encoded
-        fields = _prune(item.kind, item.fields, revision)
-        if revision < E and "outputSchema" in fields and item.wrap:
-            wrapped = _wrapped(fields.pop("outputSchema"))
-            if wrapped:
-                fields["outputSchema"] = wrapped
-        item.encoded[revision] = encoded = _encode(fields)
+        if encoded is None:
+            fields = _prune(item.kind, item.fields, revision)
+            if item.wrap and "outputSchema" in fields and revision < E:
+                fields = dict(fields)
+                inner = dict(fields.pop("outputSchema"))
+                root = {"type": "object", "properties": {"result": inner}}
+                root["required"] = ["result"]
+                if "$defs" in inner:
+                    root["$defs"] = inner.pop("$defs")
+                # References to a root that moved: better no schema than a wrong one.
+                if not re.search(rb'"#(?!/\$defs/)', _encode(inner)):
+                    fields["outputSchema"] = root
+            encoded = item.encoded[revision] = _encode(fields)
         return encoded
 
     # User work
 
     def _call_tool(self, call: _Call) -> Any:
-        name, given = call.params.get("name"), call.params.get("arguments")
-        tool = self._registry.tool.items.get(name) if isinstance(name, str) else None
+        params = call.params
+        name, given = params.get("name"), params.get("arguments")
+        tool = self._registry.tool.items.get(name) if type(name) is str else None
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {_shorten(name)}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name!r:.80}")
         if given is None:
-            given = {}
-        if type(given) is not dict:
+            given = _NONE
+        elif type(given) is not dict:
             raise MCPError(INVALID_PARAMS, "arguments must be an object")
         call.name, call.handler = name, tool
         self._authorize(call.peer, tool)
-        if not self._resume(call):
+        if not (call.modern and self._resume(call)):
             wait = self._tool_bucket.take() or (tool.rate.take() if tool.rate else 0.0)
             if wait:
-                return self._tool_error(
-                    call, f"Rate limit: retry in {wait:.1f} seconds"
-                )
-        wrong = tool.check(given)
-        if wrong:
-            return self._tool_error(call, wrong)
-        return self._start(call, given)
+                text = f"Rate limit: retry in {wait:.1f} seconds"
+                return self._tool_error(call, text)
+        try:
+            return self._start(call, tool.take(given))
+        except ToolError as error:
+            return self._tool_error(call, str(error))
 
     def _authorize(self, peer: _Peer, record: _Handler) -> None:
         who = peer.principal
@@ -3734,248 +3509,296 @@ class _Core:
             peer.denied = sorted(record.scopes)
             raise MCPError(FORBIDDEN, f"Scope needed: {' '.join(peer.denied)}")
 
-    def _find(self, uri: Any, legacy: bool = False) -> tuple[Any, dict[str, Any]]:
-        if not isinstance(uri, str):
+    def _find(self, uri: Any) -> tuple[Any, dict[str, Any]]:
+        if type(uri) is not str:
             raise MCPError(INVALID_PARAMS, "uri must be a string")
-        record, arguments = self._registry.find_resource(uri)
-        if record is None:
-            raise self._missing(uri, legacy)
-        arguments = _from_text(record.properties, arguments)
-        if record.check and record.check(arguments):
-            raise self._missing(uri, legacy)
-        return record, record.bind(arguments) if record.bind else arguments
-
-    def _missing(self, uri: str, legacy: bool) -> MCPError:
-        error = ResourceNotFoundError(_shorten(uri) if len(uri) > 2048 else uri)
-        error.code = RESOURCE_NOT_FOUND if legacy else INVALID_PARAMS
-        return error
+        record, given = self._registry.find_resource(uri)
+        if record is not None:
+            with contextlib.suppress(ToolError):
+                return record, record.take_text(given)
+        raise ResourceNotFoundError(uri[:_URI])
 
     def _read_resource(self, call: _Call) -> Any:
         call.name = call.params.get("uri")
-        call.handler, arguments = self._find(call.name, not call.modern)
+        call.handler, arguments = self._find(call.name)
         self._authorize(call.peer, call.handler)
         self._resume(call)
-        return self._start(call, arguments, bound=True)
+        return self._start(call, arguments)
 
     def _get_prompt(self, call: _Call) -> Any:
         name, given = call.params.get("name"), call.params.get("arguments")
-        prompt = (
-            self._registry.prompt.items.get(name) if isinstance(name, str) else None
-        )
+        prompt = self._registry.prompt.items.get(name) if type(name) is str else None
         if prompt is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {_shorten(name)}")
-        given = {} if given is None else given
+            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name!r:.80}")
+        given = _NONE if given is None else given
         if type(given) is not dict or not all(type(v) is str for v in given.values()):
             raise MCPError(INVALID_PARAMS, "Prompt arguments must be strings")
-        given = _from_text(prompt.properties, given)
-        wrong = prompt.check(given)
-        if wrong:
-            raise MCPError(INVALID_PARAMS, wrong)
-        call.name, call.handler = name, prompt
         self._authorize(call.peer, prompt)
+        try:
+            arguments = prompt.take_text(given)
+        except ToolError as error:
+            raise MCPError(INVALID_PARAMS, str(error)) from None
+        call.name, call.handler = name, prompt
         self._resume(call)
-        return self._start(call, given)
+        return self._start(call, arguments)
 
     def _complete(self, call: _Call) -> Any:
         if self._completion_bucket.take():
             raise MCPError(TOO_MANY_REQUESTS, "Too many completions, retry in 1 s")
-        ref, argument = call.params.get("ref"), call.params.get("argument")
-        context = call.params.get("context")
-        ref = ref if isinstance(ref, dict) else {}
-        kind, name, uri = ref.get("type"), ref.get("name"), ref.get("uri")
-        if kind == "ref/prompt" and name in self._registry.prompt.items:
-            reference: _Wire = PromptReference(name)
-        elif kind == "ref/resource" and (
-            uri in self._registry.template.items or uri in self._registry.resource.items
-        ):
-            reference = ResourceTemplateReference(uri)
-        else:
+        parts = [call.params.get(key, _NONE) for key in ("ref", "argument", "context")]
+        if not all(type(part) is dict for part in parts):
+            raise MCPError(INVALID_PARAMS, "ref, argument, context must be objects")
+        ref, argument, context = parts
+        kind, registry = ref.get("type"), self._registry
+        name = ref.get("name" if kind == "ref/prompt" else "uri")
+        reference: Any = None
+        record: Any = None
+        if kind == "ref/prompt" and type(name) is str:
+            reference, record = PromptReference(name), registry.prompt.items.get(name)
+        elif kind == "ref/resource" and type(name) is str:
+            reference = ResourceTemplateReference(name)
+            record = registry.template.items.get(name) or registry.resource.items.get(
+                name
+            )
+        if record is None:
             raise MCPError(INVALID_PARAMS, "ref names no prompt or template here")
-        if not isinstance(argument, dict) or not all(
-            isinstance(argument.get(key), str) for key in ("name", "value")
-        ):
-            raise MCPError(INVALID_PARAMS, "argument needs a name and a value, strings")
-        known = context.get("arguments") if isinstance(context, dict) else None
-        wanted = CompletionArgument(argument["name"], argument["value"])
-        told = CompletionContext(known if isinstance(known, dict) else {})
+        self._authorize(call.peer, record)
+        wanted = CompletionArgument(argument.get("name"), argument.get("value"))
+        known = context.get("arguments", _NONE)
+        if wanted.name not in list(record.properties) or type(wanted.value) is not str:
+            text = f"argument needs a value, a string, and a name of {name!r:.80}"
+            raise MCPError(INVALID_PARAMS, text)
+        if type(known) is not dict:
+            raise MCPError(INVALID_PARAMS, "context.arguments must be an object")
         call.handler = self._completer
-        names = self._completer.properties
-        return self._start(
-            call, dict(zip(names, (reference, wanted, told))), bound=True
-        )
+        given = (reference, wanted, CompletionContext(known))
+        return self._start(call, dict(zip(self._completer.properties, given)))
 
-    def _start(self, call: _Call, given: dict[str, Any], bound: bool = False) -> Any:
+    def _start(self, call: _Call, arguments: dict[str, Any]) -> Any:
         """Run an inline handler now; a _Call to launch for everything else."""
-        handler = call.handler
-        try:
-            call.arguments = given if bound or not handler.bind else handler.bind(given)
-        except ToolError as error:
-            return self._failure(call, error)
-        if handler.inline:
+        call.arguments = arguments
+        if call.handler.inline:
             reply = _call(call)
-            call.done = call.line is None  # else it asked and stays open
-            return reply
-        if len(call.peer.calls) >= self._limits.in_flight:
+            if reply is not None:
+                call.done = True
+                return reply
+        return self._accept(call)
+
+    def _accept(self, call: _Call) -> _Call:
+        calls = call.peer.calls
+        if len(calls) >= self._limits.in_flight:
             raise MCPError(TOO_MANY_REQUESTS, "Too many requests in progress")
+        calls[call.id] = call
         return call
 
-    def _owe(self, call: _Call, seconds: float) -> None:
-        """The call owes a reply within so many seconds; it is found by its id."""
-        if call.line is not None:
-            call.line.pop(call, None)
-        call.peer.calls[call.id] = call
-        call.line = self._open.start(call, seconds)
-        if time.monotonic() + seconds < self._alarm:
+    def _owe(self, call: _Call, seconds: float) -> bool:
+        """The call owes a reply within so many seconds; False if it has ended."""
+        with self._lock:
+            if call.done:
+                return False
+            if call.line is not None:
+                call.line.pop(call, None)
+            call.line = self._open.start(call, seconds)
+            due = call.line[call]
+        if due < self._alarm:
             self._wake()
+        return True
 
     def _launch(self, call: _Call) -> None:
-        if call.listener is not None:
-            return self._launch_listen(call)
+        """Run an accepted call, or run it again with the answers that it asked for."""
         handler = call.handler
-        if call.line is None:
-            self._owe(call, handler.timeout or self._limits.call_timeout)
-        if handler.inline:
-            return call.settle(_call(call))
+        if call.listener is not None:
+            if self._owe(call, math.inf):
+                method = "notifications/subscriptions/acknowledged"  # first (SUB-01)
+                self._hub.add(call.listener, _notification(method, call.state))
+        elif not self._owe(call, handler.timeout or self._limits.call_timeout):
+            pass
+        elif call.asking is not None:
+            self._ask_legacy(call)
+        elif handler.inline:
+            call.settle(_call(call))
+        elif not self._enqueue(call):
+            busy = ToolError("The server is busy: retry in 1 second")
+            call.settle(self._failure(call, busy))
+
+    def _enqueue(self, call: _Call) -> bool:
+        """In front of its lane or of the workers; False if too many wait there."""
+        limits, lane = self._limits, call.handler.lane
         with self._lock:
+            size = self._waiting_bytes + call.size
+            if self._waiting >= limits.waiting or (
+                self._waiting and size > limits.waiting_bytes
+            ):
+                return False
             self._waiting += 1
-            self._waiting_bytes += call.size
-            busy = self._waiting > self._limits.waiting or (
-                self._waiting_bytes > self._limits.waiting_bytes and self._waiting > 1
-            )
-            queue = self._lanes.get(handler.lane) if handler.lane else None
-            if busy:
-                self._waiting -= 1
-                self._waiting_bytes -= call.size
-            elif queue is not None:
-                queue.append(call)
-            elif handler.lane:
-                self._lanes[handler.lane] = collections.deque()
-        if busy:
-            busy_error = ToolError("The server is busy: retry in 1 second")
-            return call.settle(self._failure(call, busy_error))
-        if queue is None:
-            self._go(call)
-        return None
+            self._waiting_bytes = size
+            if lane in self._lanes:
+                self._lanes[lane].append(call)
+                return True
+            if lane:
+                self._lanes[lane] = collections.deque()
+        self._go(call)
+        return True
 
     def _go(self, call: _Call) -> None:
         if call.handler.is_async:
             self._spawn(call)
-        else:
-            self._workers.put(call)
+            return
+        with self._lock:
+            self._free -= 1
+            fresh = self._free < 0 and self._threads < self._limits.workers
+            self._threads += fresh
+            self._free += fresh
+        self._queue.put(call)
+        if fresh:
+            name = f"tinymcp-{self._threads}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def _serve(self) -> None:
+        """One worker thread."""
+        while True:
+            self._work(self._queue.get())
+            with self._lock:
+                self._free += 1
+
+    def _work(self, call: _Call) -> None:
+        if self._begin(call):
+            call.settle(_call(call))
+        self._leave(call)
 
     def _begin(self, call: _Call) -> bool:
         """The call leaves the queue; False if nobody waits for it any more."""
         with self._lock:
             self._waiting -= 1
             self._waiting_bytes -= call.size
-        return call.is_open()
-
-    def _work(self, call: _Call) -> None:
-        """One def call on a worker thread."""
-        if self._begin(call):
-            call.settle(_call(call))
-        self._leave(call)
+        return not call.done
 
     def _leave(self, call: _Call) -> None:
         """The function has really ended: only now may the lane move on."""
-        lane = call.handler.lane
-        if not lane:
-            return
-        with self._lock:
-            queue = self._lanes[lane]
-            following = queue.popleft() if queue else None
-            if following is None:
-                del self._lanes[lane]
+        lane, following = call.handler.lane, None
+        if lane:
+            with self._lock:
+                if self._lanes[lane]:
+                    following = self._lanes[lane].popleft()
+                else:
+                    del self._lanes[lane]
         if following is not None:
             self._go(following)
 
-    def _ended_one(self) -> None:
-        self._leaving.pop()
+    def _withdraw(self, call: _Call) -> None:
+        """Undo what others would still do for a call that has ended."""
+        if call.listener is not None:
+            self._hub.remove(call.listener)
+            return
+        with self._lock:
+            queue = self._lanes.get(call.handler.lane)
+            if queue and call in queue:
+                queue.remove(call)
+                self._waiting -= 1
+                self._waiting_bytes -= call.size
+            session, asked = call.peer.session, list(call.waiting)
+            for request_id in asked:
+                session.pending.pop(request_id, None)
+            call.waiting = _NONE
+        for request_id in asked if asked and session.ready else ():
+            params = {"requestId": request_id, "reason": "no longer needed"}
+            call.peer.send(_notification("notifications/cancelled", params))
+
+    def _ended(self, call: _Call, outcome: str) -> None:
+        """The reply is written, or there is none: only now is the call open no more."""
+        self._record(call, outcome)
+        if call.line is not None:
+            call.line.pop(call, None)
         if self._drained is not None and not self._owes():
             self._drained.set()
 
     def _owes(self) -> bool:
         """A call is open, or a thread is about to write its reply."""
-        return bool(self._open.lines() or self._leaving)
+        return bool(self._open.lines())
 
     # Rounds
 
     def _resume(self, call: _Call) -> bool:
         """Take up a 2026-07-28 retry; True if it continues an earlier round."""
-        if not call.modern:
+        params = call.params
+        if not call.modern or not (
+            "requestState" in params or "inputResponses" in params
+        ):
             return False
         responses, sealed = (
-            call.params.get("inputResponses"),
-            call.params.get("requestState"),
+            params.get("inputResponses", _NONE),
+            params.get("requestState"),
         )
-        if "inputResponses" in call.params:
-            if not isinstance(responses, dict) or not all(
-                isinstance(value, dict) for value in responses.values()
-            ):
-                raise MCPError(INVALID_PARAMS, "inputResponses must hold objects")
-            call.responses = responses
+        if type(responses) is not dict or not all(
+            type(value) is dict for value in responses.values()
+        ):
+            raise MCPError(INVALID_PARAMS, "inputResponses must hold objects")
+        call.responses = responses
         if sealed is None:
             return False
         state = self._seal.open(call, sealed)
-        call.answers = dict(state["a"])
-        call.rounds, call.state = state["r"], state["s"]
-        given = {key: d for key, d in state["q"].items() if key in (responses or {})}
-        if given or not state["q"]:
-            self._seal.use(state)
-        for key, digest in given.items():
-            call.answers[key] = (digest, call.responses[key])
-        call.responses = {**self._responses(call), **(responses or {})}
+        call.answers, call.rounds, call.state = state["a"], state["r"], state["s"]
+        asked = state["q"]
+        given = asked.keys() & responses.keys()
+        for key in given:
+            call.answers[key] = (asked[key], responses[key])
+        if given or not asked:
+            call.sealed = state  # spent once the handler runs
         return True
 
-    def _question(self, call: _Call, ask: _Ask) -> Any:
-        """Send a question to the client: input_required, or requests of our own."""
+    def _question(self, call: _Call, ask: InputRequired) -> Optional[_Reply]:
+        """input_required, or None: requests of our own to a legacy client."""
+        if call.method not in _NAMED:
+            raise ToolError(f"{call.method} cannot ask the client")
         if call.rounds >= self._limits.rounds:
             raise ToolError(f"More than {self._limits.rounds} questions in one call")
         for key, request in ask.requests.items():
-            if not isinstance(request, dict) or not isinstance(key, str):
+            params = request.get("params") or {} if isinstance(request, dict) else None
+            if not isinstance(params, dict) or not isinstance(key, str):
                 raise ToolError("InputRequired: requests are objects by key")
-            self._may_ask(call, request.get("method"), request.get("params") or {})
-        if call.modern:
-            result: dict[str, Any] = {"resultType": "input_required"}
-            if ask.requests:
-                result["inputRequests"] = ask.requests
-            result["requestState"] = self._seal.seal(call, ask)
-            result["_meta"] = {_SERVER_KEY: self._info}
-            return self._result_of(call, _encode(result))
-        return self._ask_legacy(call, ask)
+            self._may_ask(call, request.get("method"), params)
+        result: dict[str, Any] = {"resultType": "input_required"}
+        if ask.requests:
+            result["inputRequests"] = ask.requests
+        if not call.modern:
+            _encode(result)  # what has no JSON form fails here, in sight of the handler
+            call.asking = ask
+            return None
+        result["requestState"] = self._seal.seal(call, ask)
+        result["_meta"] = {_SERVER_KEY: self._info}
+        return self._result(call, _encode(result)[1:-1], tail=b"")
 
     def _may_ask(self, call: _Call, method: Any, params: dict[str, Any]) -> None:
-        if method not in _CLIENT_METHODS:
-            raise ToolError(f"A client cannot be asked for {_shorten(method)}")
+        if not isinstance(method, str) or method not in _CLIENT_METHODS:
+            raise ToolError(f"A client cannot be asked for {method!r:.80}")
         capability, since = _CLIENT_METHODS[method]
-        needed: dict[str, Any] = {capability: {}}
         declared: Any = call.capabilities.get(capability)
-        missing = not isinstance(declared, dict) or call.revision < since
-        if method == "elicitation/create" and params.get("mode") == "url":
-            needed = {capability: {"url": {}}}
-            missing = missing or "url" not in declared or call.revision < D
-        elif method == "elicitation/create" and declared and call.revision >= D:
-            missing = missing or "form" not in declared
-        if "tools" in params or "toolChoice" in params:
-            needed = {capability: {"tools": {}}}
-            missing = missing or "tools" not in declared or call.revision < D
-        if missing and call.modern:
-            text = f"This needs the client capability {capability}"
-            data = {"requiredCapabilities": needed}
-            raise MCPError(MISSING_CLIENT_CAPABILITY, text, data)
-        if missing or (not call.modern and not call.peer.can_ask):
-            what = "which this client did not declare"
-            if not missing:
-                what = "and this connection carries no requests to the client"
-            raise ToolError(f"This needs the client capability {capability}, {what}")
+        part = ""
+        if params.get("mode") == "url" or params.keys() & {"tools", "toolChoice"}:
+            part, since = "url" if "mode" in params else "tools", D
+        elif capability == "elicitation" and declared and call.revision >= D:
+            part = "form"  # {} means form (ELI-05)
+        able = type(declared) is dict and call.revision >= since
+        if able and (not part or part in declared):
+            if call.modern or call.peer.can_ask:
+                return
+            raise ToolError("This connection carries no requests to the client")
+        text = f"This needs the client capability {capability} {part}".strip()
+        if not call.modern:
+            raise ToolError(f"{text}, which this client did not declare")
+        needed: Any = {capability: {part: {}} if part else {}}
+        raise MCPError(
+            MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": needed}
+        )
 
-    def _ask_legacy(self, call: _Call, ask: _Ask) -> None:
+    def _ask_legacy(self, call: _Call) -> None:
         """Worker and lane are free while a person thinks; the call stays open."""
-        session = call.peer.session
-        call.rounds += 1
-        call.state = ask.state
-        messages = []
+        ask, session, messages = call.asking, call.peer.session, []
         with self._lock:
+            if ask is None or not self._owe(call, self._limits.answer_timeout):
+                return
+            call.asking, call.state, call.waiting = None, ask.state, {}
+            call.rounds += 1
             for key, request in ask.requests.items():
                 session.asked += 1
                 request_id = f"s{session.asked}"
@@ -3986,11 +3809,14 @@ class _Core:
                     params.pop("mode", None)
                     params["requestedSchema"] = _old_form(params["requestedSchema"])
                 session.pending[request_id] = (call, key)
-                call.waiting[request_id] = ask.digests.get(key, "")
-                message = {"jsonrpc": "2.0", "id": request_id, **request}
-                messages.append(_encode({**message, "params": params}))
-        self._owe(call, self._limits.answer_timeout)
-        for data in messages:
+                call.waiting[request_id] = ask.digests[key]
+                message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id}
+                message.update(method=request["method"], params=params)
+                messages.append(_encode(message))
+            ready = session.ready
+            if not ready:
+                session.held += [(call, data) for data in messages]
+        for data in messages if ready else ():
             call.peer.send(data)
         if not messages:  # a state alone: the next round comes at once
             self._launch(call)
@@ -4000,162 +3826,163 @@ class _Core:
     def _render(self, call: _Call, value: Any) -> _Reply:
         """The reply for what a handler returned."""
         if type(value) is InputRequired:
-            # Its requests are not replayed by position: an empty digest fits all.
-            digests = dict.fromkeys(value.requests, "")
-            raise _Ask(value.requests, digests, value.state)
+            raise value
         return _RENDER[call.method](self, call, value)
 
     def _failure(self, call: _Call, error: Any) -> Optional[_Reply]:
         """The reply for what a handler raised; None if it asked a legacy client."""
-        if isinstance(error, _Ask):
+        if isinstance(error, InputRequired):
             try:
-                return self._question(call, error)  # type: ignore[no-any-return]
+                return self._question(call, error)
             except (MCPError, ToolError, TypeError, ValueError) as refused:
                 error = refused
         if isinstance(error, MCPError):
-            code = error.code
-            if isinstance(error, ResourceNotFoundError) and not call.modern:
-                code = RESOURCE_NOT_FOUND
-            return _error_bytes(call.id, code, error.message, error.data), code
-        foreseen = isinstance(error, ToolError)
-        text = str(error) if foreseen else _safe_text(error)
-        if not foreseen:
-            self._trace(call, error)
+            return self._error(error, call)
+        text = str(error) if isinstance(error, ToolError) else self._trace(call, error)
         if call.method == "tools/call":
             return self._tool_error(call, text)
-        text = text if foreseen else "Internal error"
         return _error_bytes(call.id, INTERNAL_ERROR, text), INTERNAL_ERROR
 
-    def _trace(self, call: _Call, error: BaseException) -> None:
+    def _trace(self, call: _Call, error: BaseException) -> str:
+        """Log what nobody foresaw; what a peer may read of it (ERR-08)."""
         import traceback
 
+        parent = call.meta.get("traceparent")
+        known = type(parent) is str and _TRACEPARENT.fullmatch(parent)
+        where = f"{call.method} {call.name!r:.200}" + (f" {parent}" if known else "")
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        self._log("error", f"{call.method} {call.name}: " + "".join(lines)[-4000:])
+        if not call.cancelled:
+            self._log("error", f"{where}: " + "".join(lines)[-4000:])
+        if call.method != "tools/call":
+            return "Internal error"
+        text = traceback.format_exception_only(type(error), error)[0]
+        text = text.partition(": ")[2].strip()
+        if isinstance(error, OSError):
+            text = error.strerror or ""
+        text = _PATHS.sub("<path>", text)[:500]
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
     def _tool_error(self, call: _Call, text: str) -> _Reply:
         call.failed = True
-        block = b'{"content":[{"type":"text","text":' + _encode(text)
-        return self._result(call, block + b'}],"isError":true}')
+        block = b'"content":[{"type":"text","text":%b}],"isError":true'
+        return self._result(call, block % _encode(text))
+
+    def _off(self, call: _Call, wrong: str) -> _Reply:
+        """A result that breaks the tool's own promise (TOL-06)."""
+        text = f"The result breaks the output schema: {wrong}"
+        self._log("error", f"tool {call.name}: {text}")
+        return self._tool_error(call, text)
 
     def _render_tool(self, call: _Call, value: Any) -> _Reply:
         tool = call.handler
         if type(value) is CallToolResult:
             return self._render_whole(call, value)
         if tool.output is None:
-            blocks = [_fit(block, call.revision) for block in _contents(value)]
-            return self._result(call, b'{"content":' + _encode(blocks) + _NO_ERROR)
-        plain = value if type(value) in _TEXT_OR_NONE else _plain(value)
+            content = _encode(self._blocks(call, value))
+            return self._result(call, b'"content":%b,"isError":false' % content)
+        plain = value if type(value) is str or value is None else _plain(value)
         wrong = tool.output(plain)
         if wrong:
-            self._log("error", f"tool {tool.name}: its result is off: {wrong}")
-            return self._tool_error(
-                call, f"The result breaks the output schema: {wrong}"
-            )
+            return self._off(call, wrong)
         structured = _encode(plain)
-        text = structured
-        if type(plain) is not str:
-            text = _encode(structured.decode("utf-8"))
-        result = b'{"content":[{"type":"text","text":' + text + b"}]"
+        text = structured if type(plain) is str else _encode(structured.decode())
+        members = b'"content":[{"type":"text","text":%b}]' % text
         if call.revision >= C:
             if tool.wrap and not call.modern:
-                structured = b'{"result":' + structured + b"}"
-            result += b',"structuredContent":' + structured
-        return self._result(call, result + _NO_ERROR)
+                structured = b'{"result":%b}' % structured
+            members += b',"structuredContent":' + structured
+        return self._result(call, members + b',"isError":false')
 
     def _render_whole(self, call: _Call, value: CallToolResult) -> _Reply:
         """A CallToolResult as the handler built it; its structure is checked too."""
-        result = value.wire()
-        plain = value.structured_content
-        blocks = _contents(value.content)
-        if plain is not None:
-            plain = result["structuredContent"] = _plain(plain)
-            blocks = blocks or [_block(_encode_text(plain))]
-        failed = bool(value.is_error)
-        wrong = call.handler.output and not failed and call.handler.output(plain)
+        failed, plain = bool(value.is_error), _plain(value.structured_content)
+        output = None if failed else call.handler.output
+        wrong = output(plain) if output else None
         if wrong:
-            self._log("error", f"tool {call.name}: its result is off: {wrong}")
-            return self._tool_error(
-                call, f"The result breaks the output schema: {wrong}"
-            )
-        if plain is not None and not call.modern and not isinstance(plain, dict):
-            result["structuredContent"] = {"result": plain}
-        if call.revision < C:
-            result.pop("structuredContent", None)
-        result["content"] = [_fit(block, call.revision) for block in blocks]
-        result["isError"] = failed
-        return self._plain_result(call, result)
+            return self._off(call, wrong)
+        content = value.content
+        if plain is not None and not content:
+            content = _encode_text(plain)
+        result = {"content": self._blocks(call, content), "_meta": value.meta}
+        if plain is not None and call.revision >= C:
+            fits = call.modern or isinstance(plain, dict)
+            result["structuredContent"] = plain if fits else {"result": plain}
+        return self._reply(call, {**result, "isError": failed})
+
+    def _blocks(self, call: _Call, value: Any) -> list[dict[str, Any]]:
+        """Content blocks: None is none, a list is one an item."""
+        if value is None:
+            return []
+        many = isinstance(value, (list, tuple)) and not hasattr(value, "_asdict")
+        return [
+            _fit(_block(item), call.revision) for item in (value if many else [value])
+        ]
 
     def _render_resource(self, call: _Call, value: Any) -> _Reply:
         record, uri = call.handler, call.name
-        mime = record.fields.get("mimeType")
-        parts = value if isinstance(value, (list, tuple)) else [value]
-        if not parts or not all(isinstance(p, _Wire) for p in parts):
-            parts = [value]
+        many = isinstance(value, (list, tuple)) and value
+        parts = value if many and all(isinstance(p, _Wire) for p in value) else [value]
         contents = []
         for part in parts:
-            if isinstance(part, EmbeddedResource):
-                part = part.resource
+            part = part.resource if isinstance(part, EmbeddedResource) else part
+            content = {"uri": uri, "mimeType": record.fields.get("mimeType")}
             if isinstance(part, (TextResourceContents, BlobResourceContents)):
-                content = part.wire()
-                content.setdefault("uri", uri)
+                content = {"uri": uri, **part.wire()}
             elif isinstance(part, (bytes, bytearray)):
-                kind = mime or "application/octet-stream"
-                content = {"uri": uri, "mimeType": kind, "blob": _wire(part)}
+                content["mimeType"] = content["mimeType"] or "application/octet-stream"
+                content["blob"] = _wire(part)
             elif isinstance(part, str):
-                content = {"uri": uri, "mimeType": mime or "text/plain", "text": part}
+                content["mimeType"] = content["mimeType"] or "text/plain"
+                content["text"] = part
             else:
-                text = _encode_text(_plain(part))
-                content = {"uri": uri, "mimeType": mime or "application/json"}
-                content["text"] = text
+                content["mimeType"] = content["mimeType"] or "application/json"
+                content["text"] = _encode_text(_plain(part))
             contents.append(content)
-        return self._result(call, _encode({"contents": contents}), record.hints)
+        return self._result(call, b'"contents":' + _encode(contents), record.hints)
 
     def _render_prompt(self, call: _Call, value: Any) -> _Reply:
         messages = []
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(item, dict) and "role" in item:
-                message = {"role": item["role"], "content": _block(item.get("content"))}
-            else:
-                message = (item if isinstance(item, Message) else Message(item)).wire()
+                item = Message(item.get("content"), item["role"])
+            message = (item if isinstance(item, Message) else Message(item)).wire()
             message["content"] = _fit(message["content"], call.revision)
             messages.append(message)
         result: dict[str, Any] = {"messages": messages}
         if "description" in call.handler.fields:
             result["description"] = call.handler.fields["description"]
-        return self._plain_result(call, result)
+        return self._reply(call, result)
 
     def _render_completion(self, call: _Call, value: Any) -> _Reply:
         if not isinstance(value, Completion):
-            value = Completion(value or [])
-        values = [str(item) for item in value.values or []]
-        found: dict[str, Any] = {"values": values[:100]}
-        total = value.total if value.total is not None else len(values)
-        found["total"] = total
-        found["hasMore"] = bool(value.has_more) or len(values) > 100
-        return self._plain_result(call, {"completion": found})
+            value = Completion([value] if isinstance(value, str) else value)
+        values = [str(item) for item in value.values or ()]
+        total = len(values) if value.total is None else value.total
+        more = bool(value.has_more) or len(values) > 100
+        found = {"values": values[:100], "total": total, "hasMore": more}
+        return self._reply(call, {"completion": found})
 
     # Time
 
     def _tick(self, now: float) -> Optional[float]:
         """Everything that time brings; returns when to come again, None for never."""
-        out, due = self._hub.collect(now)
-        for peer, data in out:
-            peer.send(data)
+        with self._hub.lock:
+            out, due = self._hub.collect(now)
+            for peer, data in out:
+                peer.send(data)
         for call in self._open.due(now):
             self._expire(call)
-        dues = [due, self._open.next_due(), self._idle_due(now)]
+        dues = (due, self._open.next_due(), self._idle_due(now))
         return min((d for d in dues if d is not None and d < math.inf), default=None)
 
     def _expire(self, call: _Call) -> None:
-        if call.claim():
-            what = "Nobody answered" if call.waiting else "No result"
+        what = "Nobody answered" if call.waiting else "No result"
+        error = ToolError(f"{what} in time: the call was given up")
+        reply = self._failure(call, error)
+        if call.claim() and reply is not None:
             call.stop()
-            error = ToolError(f"{what} in time: the call was given up")
-            reply = self._failure(call, error)
-            if reply is not None:
-                call.peer.reply(*reply)
-            self._record(call, "timeout")
-            self._ended_one()
+            call.peer.reply(*reply)
+            self._ended(call, "timeout")
 
     def _hear(self) -> None:
         """A message came: idle watches start anew."""
@@ -4174,37 +4001,29 @@ class _Core:
     def _idle_due(self, now: float) -> Optional[float]:
         dues = []
         for watch in self._idle:
-            due = self._heard + watch[0]
-            if not watch[2] and due <= now:
+            seconds, function, fired = watch
+            if not fired and self._heard + seconds <= now:
                 watch[2] = True
-                self._run_aside(watch[1])
-            elif not watch[2]:
-                dues.append(due)
+                self._aside(function)
+            elif not fired:
+                dues.append(self._heard + seconds)
         return min(dues, default=None)
 
-    def _run_aside(self, function: Callable[[], Any]) -> None:
-        """A user function that is no request, on a worker."""
-        call = _Call(self, _Nowhere(self), {"id": 0, "method": "on_idle"}, 0)
-        call.handler = _Handler("idle", "on_idle", {}, function)
-        call.line = {call: 0.0}
-        call.revision = E
-        with self._lock:
-            self._waiting += 1
-        self._workers.put(call)
+    def _aside(self, function: Callable[[], Any]) -> None:
+        """A user function that is no request, on a worker or as a task."""
+        call = _Call(self, _Peer(self), {"id": 0, "method": "on_idle"}, 0)
+        is_async = _Signature(function, "on_idle").is_async
+        call.handler = _Handler("idle", "on_idle", {}, function, is_async=is_async)
+        self._enqueue(call)
 
     def _changed(self, kind: str, uri: str = "", interval: float = 0.0) -> None:
         if self._hub.mark(kind, uri, interval):
             self._wake()
 
 
-class _Nowhere(_Peer):
-    """The peer of work that no client asked for."""
-
-    def send(self, data: bytes) -> None:
-        pass
-
-
-_NO_ERROR = b',"isError":false}'
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
+# What a traceback's text may hold: paths never reach the wire.
+_PATHS = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\|/)[^\s'\"<>|:]+")
 _RENDER: dict[str, Callable[[Any, _Call, Any], _Reply]] = {
     "tools/call": _Core._render_tool,
     "resources/read": _Core._render_resource,
@@ -5272,7 +5091,7 @@ class _Stream:
         self.session.keep(-len(event))
 
     def close(self) -> None:
-        """It was read to its end, or is too old to be asked for, or its session ends."""
+        """It was read to its end, is too old to be asked for, or its session ends."""
         self.ended = True
         if self.exchange is not None:
             self.exchange.end_stream()
@@ -5446,7 +5265,7 @@ class _Exchange(_Peer):
             status = 400 if code in (PARSE_ERROR, INVALID_REQUEST) else 200
         return self.respond(status, headers, body)
 
-    def open_sse(self, comment: bool = False) -> None:
+    def open_sse(self) -> None:
         """Send the head of the stream; legacy streams can be taken up again."""
         self.open = True
         connection: Any = self.connection
@@ -5459,8 +5278,6 @@ class _Exchange(_Peer):
             self.stream.exchange = self
             if session.revision >= D:
                 self.stream.event(b"", self.server._limits.retry)
-        if comment:
-            self.write_event(_SSE_COMMENT)
         self.endpoint.start(self, self.server._limits.keep_alive)
 
     def write_event(self, event: bytes) -> None:
@@ -5541,11 +5358,11 @@ class _Exchange(_Peer):
 
     def due(self) -> None:
         """Time passed without a reply: open the stream, then keep it alive."""
-        if not self.open:
-            self.open_sse(comment=True)
-        else:
-            self.write_event(_SSE_COMMENT)
+        if self.open:
             self.endpoint.start(self, self.server._limits.keep_alive)
+        else:
+            self.open_sse()
+        self.write_event(_SSE_COMMENT)
 
 
 class _Connection:
@@ -5558,13 +5375,10 @@ class _Connection:
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
         limits = endpoint.server._limits
-        self.endpoint = endpoint
-        self.reader = reader
-        self.writer = writer
+        self.endpoint, self.reader, self.writer = endpoint, reader, writer
         self.transport = writer.transport
-        self.parser = _HttpReader(
-            limits.head, limits.headers, limits.target, limits.body
-        )
+        bounds = limits.head, limits.headers, limits.target, limits.body
+        self.parser = _HttpReader(*bounds)
         self.exchange: Optional[_Exchange] = None  # the one that waits for its reply
         self.keep = True
         self.line: Any = None
@@ -5694,7 +5508,7 @@ def _protocol_class() -> Any:
     import asyncio
 
     class Protocol(asyncio.StreamReaderProtocol):
-        connection: Any = None
+        connection: _Connection
 
         def __init__(self, endpoint: _Endpoint) -> None:
             loop = endpoint.loop.loop
@@ -5709,19 +5523,18 @@ def _protocol_class() -> Any:
             transport.max_size = 65536
             loop = self.endpoint.loop.loop
             writer = asyncio.StreamWriter(transport, self, self.reader, loop)
-            self.endpoint.connected(self, writer)
+            self.connection = _Connection(self.endpoint, self.reader, writer)
+            self.endpoint.connected(self.connection)
 
         def eof_received(self) -> bool:
             super().eof_received()
-            if self.connection is not None:
-                self.connection.lost(final=self.endpoint.tls is not None)
+            self.connection.lost(final=self.endpoint.tls is not None)
             return self.endpoint.tls is None  # TLS has no half-close
 
         def connection_lost(self, exc: Any) -> None:
             super().connection_lost(exc)
-            if self.connection is not None:
-                self.connection.lost(final=True)
-                self.endpoint.connections.pop(self.connection, None)
+            self.connection.lost(final=True)
+            self.endpoint.connections.pop(self.connection, None)
 
     return Protocol
 
@@ -5828,11 +5641,9 @@ class _Auth:
         import hmac
 
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
-        found = None
-        for kept, principal in self.tokens:
-            if hmac.compare_digest(kept, digest):
-                found = principal
-        return found
+        same = hmac.compare_digest
+        found = [who for kept, who in self.tokens if same(kept, digest)]
+        return found[0] if found else None
 
     def expanded(self, principal: Any) -> Any:
         """Scopes that include others (AUR-09)."""
@@ -5903,10 +5714,8 @@ class _Endpoint:
         guarded = auth.tokens or auth.file or auth.verifier
         self.auth: Any = auth if guarded else None
         self.origins = frozenset(options["allow_origins"])
-        hosts = [name.rpartition("]:")[0] or name for name in options["allow_hosts"]]
-        found = [_host_name(name) for name in hosts]
-        self.names = {name[0] for name in found if name} | set(_LOOPBACK)
-        self.any_host = "*" in options["allow_hosts"]
+        hosts = [(_host_name(h) or (h.lower(),))[0] for h in options["allow_hosts"]]
+        self.names = {*_LOOPBACK, *hosts}
         self.loopback = _is_loopback(options["host"])
         self.json_only: bool = options["json_response"]
         self.sessions_on: bool = not options["stateless_http"]
@@ -5943,40 +5752,35 @@ class _Endpoint:
 
     # Connections
 
-    def connected(self, protocol: Any, writer: Any) -> None:
+    def connected(self, connection: _Connection) -> None:
         if len(self.connections) >= self.server._limits.connections or self.closing:
             retry = b"Retry-After: 5\r\n"
-            writer.write(_response_bytes(503, retry, b"", False))
-            writer.close()
-            return
-        connection = _Connection(self, protocol.reader, writer)
-        protocol.connection = connection
-        self.connections[connection] = None
-        connection.task = self.loop.loop.create_task(connection.run())
+            connection.transport.write(_response_bytes(503, retry, b"", False))
+            connection.transport.close()
+        else:
+            self.connections[connection] = None
+            connection.task = self.loop.loop.create_task(connection.run())
 
     # Gates
 
     def gate(self, head: _Head) -> bytes:
         """Host, Origin and path (SEC-01, SEC-02); returns CORS headers."""
         host = head.headers.get("host")
-        known = _host_name(host) if host is not None else None
-        if host is not None and known is None:
+        known = None if host is None else _host_name(host)
+        if known is not None:
+            name, lan = known[0], not self.loopback
+            if not (self.names & {name, "*"} or (lan and _IP.fullmatch(name))):
+                raise _HttpError(
+                    421,
+                    f"Host {name} is not served here; allow it with --allow-host {name}"
+                    " (or allow_hosts=)",
+                )
+        elif host is not None:
             raise _HttpError(400, "Malformed Host")
-        if known is not None and not self._host_allowed(known[0]):
-            raise _HttpError(
-                421,
-                f"Host {known[0]} is not served here; allow it with --allow-host "
-                f"{known[0]} (or allow_hosts=)",
-            )
         cors = self._origin(head.headers.get("origin"), known)
         if head.path not in self.paths:
             raise _HttpError(404, f"Not found; the MCP endpoint is {self.paths[0]}")
         return cors
-
-    def _host_allowed(self, name: str) -> bool:
-        if name in self.names or self.any_host:
-            return True
-        return not self.loopback and _IP.fullmatch(name) is not None
 
     def _origin(self, origin: Optional[str], host: Any) -> bytes:
         if origin is None:
@@ -5985,13 +5789,10 @@ class _Endpoint:
             return _CORS % origin.encode("latin-1")
         came = _origin_host(origin)
         if came is not None:
-            if came == host or (host and came[0] == host[0] and not host[1]):
+            same = host and host in (came, (came[0], None))
+            if same or (self.loopback and came[0] in _LOOPBACK):
                 return b""
-            if self.loopback and came[0] in _LOOPBACK:
-                return b""
-        raise _HttpError(
-            403, "This Origin is not allowed; allow it with --allow-origin ORIGIN"
-        )
+        raise _HttpError(403, "Foreign Origin; allow it with --allow-origin ORIGIN")
 
     # Requests
 
@@ -6145,9 +5946,7 @@ class _Endpoint:
 
     # Legacy sessions
 
-    def find_session(
-        self, exchange: _Exchange, message: Any, version: str
-    ) -> None:
+    def find_session(self, exchange: _Exchange, message: Any, version: str) -> None:
         if version and version not in _LEGACY:
             known = ", ".join(_LEGACY + _MODERN)
             text = f"Unsupported MCP-Protocol-Version; use one of {known}"
@@ -6192,7 +5991,18 @@ class _Endpoint:
         if not _accepts(headers.get("accept"))[1]:
             raise _HttpError(406, f"Accept must allow {_SSE}")
         last = headers.get("last-event-id")
-        stream, after = self.find_stream(session, last)
+        stream = session.streams.get(0)
+        if last is not None:
+            match = _EVENT_ID.fullmatch(last)
+            if match is None:
+                raise _HttpError(400, "Malformed Last-Event-ID")
+            stream, after = session.streams.get(int(match[1])), int(match[2])
+            if stream is None or not stream.dropped <= after <= stream.sequence:
+                raise _HttpError(404, "These events are gone: send initialize again")
+        else:
+            if stream is None:
+                stream = session.streams[0] = _Stream(session, 0)
+            after = stream.sequence
         if stream.ended and after >= stream.sequence:
             # A cancelled call ends without a reply: clients that were told 200 would
             # come back for it once a second, for ever. 405 ends that.
@@ -6201,30 +6011,14 @@ class _Endpoint:
         if stream.exchange is not None:
             stream.exchange.end_stream()  # the newer one is the one that is alive
         exchange.session, exchange.stream, stream.exchange = session, stream, exchange
-        exchange.open_sse(comment=True)
-        for sequence, event in list(stream.kept) if last else ():
+        exchange.open_sse()
+        exchange.write_event(_SSE_COMMENT)
+        for sequence, event in list(stream.kept):
             if sequence > after:
                 exchange.write_event(event)
         if stream.ended:
             exchange.end_stream()
         self.server._wake()
-
-    def find_stream(
-        self, session: _HttpSession, last: Optional[str]
-    ) -> tuple[_Stream, int]:
-        if last is None:
-            stream = session.streams.get(0)
-            if stream is None:
-                stream = session.streams[0] = _Stream(session, 0)
-            return stream, 0
-        match = _EVENT_ID.fullmatch(last)
-        if match is None:
-            raise _HttpError(400, "Malformed Last-Event-ID")
-        number, after = int(match[1]), int(match[2])
-        found = session.streams.get(number)
-        if found is None or not found.dropped <= after <= found.sequence:
-            raise _HttpError(404, "These events are gone: send initialize again")
-        return found, after
 
     # End
 
