@@ -117,6 +117,7 @@ class Limits:
     schema_depth = 64  # nesting of a registered JSON Schema
     schema_work = 100_000  # subschemas tried in one check, against anyOf bombs
     connections = 1024  # open HTTP or socket connections, 8 kB each
+    connections_per_address = 512  # of these over HTTP, from one peer (a proxy is one)
     streams = 1024  # open listen and GET streams
     sessions = 1024  # legacy HTTP sessions, the idlest leaves first
     session_idle = 1800.0  # seconds without a request until a session is dropped
@@ -5046,6 +5047,7 @@ _JSON_TYPE = re.compile(
 )
 _IP = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
 _ALLOW = b"Allow: POST, GET, DELETE\r\n"
+_RETRY = b"Retry-After: 5\r\n"  # seconds
 _CORS = (
     b"Access-Control-Allow-Origin: %b\r\nVary: Origin\r\n"
     b"Access-Control-Expose-Headers: Mcp-Session-Id, MCP-Protocol-Version\r\n"
@@ -5287,6 +5289,7 @@ class _Exchange(_Peer):
         transport, limits = connection.transport, self.server._limits
         if transport.get_write_buffer_size() > limits.stream_queue * 4:
             transport.abort()  # it reads nothing and is owed replies
+            self.gone()
         else:
             transport.write(_chunk(event) if self.head.version == "1.1" else event)
 
@@ -5534,7 +5537,7 @@ def _protocol_class() -> Any:
         def connection_lost(self, exc: Any) -> None:
             super().connection_lost(exc)
             self.connection.lost(final=True)
-            self.endpoint.connections.pop(self.connection, None)
+            self.endpoint.disconnected(self.connection)
 
     return Protocol
 
@@ -5720,7 +5723,8 @@ class _Endpoint:
         self.json_only: bool = options["json_response"]
         self.sessions_on: bool = not options["stateless_http"]
         self.sessions: dict[str, _HttpSession] = {}
-        self.connections: dict[_Connection, None] = {}
+        self.connections: dict[_Connection, str] = {}  # with the peer's address
+        self.addresses: dict[str, int] = {}  # how many connections each has
         self.tls = _tls(options)
         self.deadlines = _Deadlines()
         self.kept_bytes = 0
@@ -5753,13 +5757,24 @@ class _Endpoint:
     # Connections
 
     def connected(self, connection: _Connection) -> None:
-        if len(self.connections) >= self.server._limits.connections or self.closing:
-            retry = b"Retry-After: 5\r\n"
-            connection.transport.write(_response_bytes(503, retry, b"", False))
+        limits = self.server._limits
+        address = (connection.transport.get_extra_info("peername") or [""])[0]
+        count = self.addresses.get(address, 0)
+        full = len(self.connections) >= limits.connections or self.closing
+        if full or count >= limits.connections_per_address:
+            connection.transport.write(_response_bytes(503, _RETRY, b"", False))
             connection.transport.close()
         else:
-            self.connections[connection] = None
+            self.connections[connection] = address
+            self.addresses[address] = count + 1
             connection.task = self.loop.loop.create_task(connection.run())
+
+    def disconnected(self, connection: _Connection) -> None:
+        address = self.connections.pop(connection, None)
+        if address is not None:
+            self.addresses[address] -= 1
+            if not self.addresses[address]:
+                del self.addresses[address]
 
     # Gates
 
@@ -5907,7 +5922,7 @@ class _Endpoint:
             raise _HttpError(406, f"subscriptions/listen needs Accept: {_SSE}")
         waiting = [c.exchange for c in self.connections if c.exchange is not None]
         if sum(one.open for one in waiting) >= self.server._limits.streams:
-            raise _HttpError(503, "Too many open streams")
+            raise _HttpError(503, "Too many open streams", _RETRY)
 
     def check_headers(self, head: _Head, message: Any, meta: Any) -> None:
         """Headers mirror the body, or the request is refused (HTM-05 to HTM-13)."""
@@ -5978,7 +5993,7 @@ class _Endpoint:
             quiet = (one for one in self.sessions.values() if not one.busy())
             oldest = next(quiet, None)
             if oldest is None:
-                raise _HttpError(503, "Too many sessions in use")
+                raise _HttpError(503, "Too many sessions in use", _RETRY)
             oldest.end()
         found = _HttpSession(self, session, _subject(principal))
         self.sessions[found.id] = found
