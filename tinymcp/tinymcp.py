@@ -1784,6 +1784,7 @@ def _block(value: Any) -> dict[str, Any]:
             return block
         if "uri" in block and ("text" in block or "blob" in block):
             return {"type": "resource", "resource": block}
+        value = block
     return {"type": "text", "text": _encode_text(_plain(value))}
 
 
@@ -6025,6 +6026,8 @@ class _Endpoint:
             raise _HttpError(405, "This stream has ended, and you have all of it")
         if stream.exchange is not None:
             stream.exchange.end_stream()  # the newer one is the one that is alive
+        else:
+            self.check_listen(exchange)
         exchange.session, exchange.stream, stream.exchange = session, stream, exchange
         exchange.open_sse()
         exchange.write_event(_SSE_COMMENT)
