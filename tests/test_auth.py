@@ -376,6 +376,29 @@ class Verifiers(unittest.TestCase):
             self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 200)
             self.assertEqual(live.ask(bearer(call("who"), OTHER)).status, 401)
 
+    def test_a_client_that_leaves_while_it_is_verified_HTM_17(self):
+        for reset in (False, True):
+            asked, found = threading.Event(), []
+
+            async def verify(token):
+                found.extend(live.endpoint.connections)  # noqa: B023
+                asked.set()  # noqa: B023
+                while not found[0].eof:  # noqa: B023
+                    await asyncio.sleep(0.001)
+                return Principal(token, None)
+
+            with Live(auth=verify) as live, live.client() as client:
+                if reset:
+                    client.reset_at_close()
+                client.send(bearer(modern("tools/call", {"name": "nap"}), TOKEN))
+                asked.wait(PATIENCE)
+                if reset:
+                    client.close()
+                else:
+                    client.socket.shutdown(socket.SHUT_WR)
+                soon(lambda: not live.endpoint.connections, "it is closed")
+                self.assertFalse(live.server._open.lines())
+
     def test_a_verifier_that_cannot_ask_is_503(self):
         def verify(token):
             raise OSError("no route to the authorization server")

@@ -1515,6 +1515,34 @@ class Pipelines(unittest.TestCase):
 
 
 class Limited(unittest.TestCase):
+    def test_a_stream_that_nobody_reads_is_cut_off(self):
+        with Live(fixture(limits=Limits(stream_queue=1000))) as live:
+            session = live.open()
+            with live.client() as client:
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+                client.send(request("GET", headers=[("Mcp-Session-Id", session)]))
+                client.head()
+                peer, gone = live.endpoint.sessions[session].peer, []
+
+                def fill():  # without asking whether the stream is ready
+                    for _ in range(1000):
+                        peer.send(b"x" * 60_000)
+                    gone.append(True)
+
+                live.loop.call_soon_threadsafe(fill)
+                soon(lambda: gone and not live.endpoint.connections, "it is gone")
+            found = live.endpoint.sessions[session]
+            self.assertLessEqual(found.kept, live.server._limits.replay_session)
+
+    def test_decisions_are_kept_for_so_many_heads_only(self):
+        with Live() as live, live.client() as client:
+            for number in range(150):
+                client.send(modern("tools/list", headers={"X-Number": number}))
+                self.assertEqual(client.reply().status, 200)
+            self.assertLessEqual(len(live.endpoint.forms), 64)
+            client.send(modern("tools/list", headers={"Host": "evil.example"}))
+            self.assertEqual(client.reply().status, 400)
+
     def test_a_slow_call_becomes_a_stream_and_is_kept_alive(self):
         limits = Limits(json_or_sse=0.02, keep_alive=0.02)
         with Live(fixture(limits=limits)) as live, live.client() as client:
