@@ -43,7 +43,7 @@ from tests.test_endpoint import (
 )
 from tests.test_streams import HOME, POSIX, App, line
 from tests.test_streams import initialize as hello
-from tinymcp import Context, DefinitionError, Limits, MCPError, Server
+from tinymcp import Context, DefinitionError, Limits, Server
 
 rt = sys.modules[tinymcp.Server.__module__]
 A, B, C, D, E = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
@@ -1208,7 +1208,7 @@ class Http(Case):
         kind = b"Content-Type: application/json\r\n"
         with Live(fixture(limits=Limits(body=8192))) as live:
             empty = {"name": "echo", "arguments": {"text": ""}}
-            head, _, body = modern("tools/call", empty).partition(b"\r\n\r\n")
+            _, _, body = modern("tools/call", empty).partition(b"\r\n\r\n")
             for size, status in ((8192, 200), (8193, 413)):
                 text = "x" * (size - len(body))
                 data = modern(
@@ -1423,20 +1423,22 @@ class Schemas(Case):
             return text
 
         for value in ("12345", "007", "null", "true", "[1]", "1e3", "{}", " ", ""):
-            text, wrong = said(server, "f", dict(text=value, maybe=value, either=value))
+            text, wrong = said(
+                server, "f", dict.fromkeys(("text", "maybe", "either"), value)
+            )
             self.assertFalse(wrong)
             self.assertEqual(text, value)
             self.assertEqual(got.pop(), (value,) * 3)
 
     def test_field_D02_json_texts_in_place_of_values(self):
-        """Refused with the name, what was expected and what came: nothing is guessed."""
+        """Refused with the name, what was expected, what came: nothing is guessed."""
         server = Server("x", "1")
 
         @server.tool
         def f(
             xs: typing.List[int] = (),  # noqa: UP006
             n: int = 0,
-            d: dict = None,
+            d: dict = {},  # noqa: B006
             on: bool = True,
         ) -> str:
             raise AssertionError("must not run")

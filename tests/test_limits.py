@@ -75,7 +75,7 @@ class Connected(unittest.TestCase):
             self.assertEqual(live.ask(modern("tools/list")).status, 200)
 
     def test_five_hundred_idle_connections(self):
-        """As many as the file descriptors of this process allow, both ends being here."""
+        """As many as this process may open: both ends are here."""
         count = 500
         if resource is not None:
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
