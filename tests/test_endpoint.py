@@ -1594,6 +1594,22 @@ class Limited(unittest.TestCase):
                 one.send(modern("tools/list"))
                 self.assertEqual(one.reply().status, 200)
 
+    def test_a_slow_reader_is_not_a_stuck_one(self):
+        with Live() as live, live.client() as client:
+            client.send(request("GET", target="/healthz"))
+            client.reply()
+            connection, found = next(iter(live.endpoint.connections)), []
+
+            def time_passes():
+                connection.state, connection.unsent = "write", 1
+                for _ in range(2):  # a byte was taken, then none
+                    connection.due()
+                    found.append(connection.transport.is_closing())
+
+            live.loop.call_soon_threadsafe(time_passes)
+            self.assertTrue(client.closed())
+            self.assertEqual(found, [False, True])
+
     def test_a_reader_that_takes_nothing_is_dropped(self):
         limits = Limits(write_timeout=0.1)
         with Live(fixture(limits=limits)) as live, live.client() as client:

@@ -5374,7 +5374,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state continued eof"
+        "state continued unsent eof"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5390,6 +5390,7 @@ class _Connection:
         self.principal = _certificate_principal(writer)
         self.state = ""
         self.continued = False
+        self.unsent = 0  # bytes, when the write time-out was armed
         self.eof = False
 
     def expect(self, state: str, seconds: float) -> None:
@@ -5400,6 +5401,10 @@ class _Connection:
 
     def due(self) -> None:
         if self.state == "write":
+            before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
+            if self.unsent < before:  # slow is not stuck
+                limits = self.endpoint.server._limits
+                return self.endpoint.start(self, limits.write_timeout)
             self.transport.abort()
         elif self.state in ("head", "body"):
             self.transport.write(_response_bytes(408, b"", b"", False))
@@ -5459,7 +5464,8 @@ class _Connection:
                 exchange.finish(*endpoint.server._error(error))
             if exchange.connection is not None:
                 await self._wait(exchange)
-            if self.transport.get_write_buffer_size() > 65536:
+            self.unsent = self.transport.get_write_buffer_size()
+            if self.unsent > 65536:
                 self.expect("write", endpoint.server._limits.write_timeout)
                 await self.writer.drain()
                 self.state = ""
