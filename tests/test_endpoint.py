@@ -1617,6 +1617,7 @@ class Limited(unittest.TestCase):
             big = modern(
                 "tools/call", {"name": "echo", "arguments": {"text": "x" * 900_000}}
             )
+            soon(lambda: live.endpoint.connections, "it is connected")
             for _ in range(10):
                 with contextlib.suppress(ConnectionError):
                     client.send(big)
