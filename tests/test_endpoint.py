@@ -1022,7 +1022,7 @@ class Sessions(unittest.TestCase):
 
     def test_idle_sessions_expire(self):
         with Live() as live:
-            session, busy = live.open(), live.open()
+            _, busy = live.open(), live.open()
             with live.client() as client:
                 client.send(request("GET", headers=[("Mcp-Session-Id", busy)]))
                 client.head()
