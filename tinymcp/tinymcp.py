@@ -133,6 +133,8 @@ class Limits:
     waiting = 256  # calls waiting for a worker or a lane
     waiting_bytes = 16 << 20  # bytes of those calls
     in_flight = 1024  # unfinished requests of one peer
+    batch = 100  # messages in one batch of 2025-03-26
+    client = 8192  # bytes of clientInfo and capabilities that a session keeps
     call_timeout = 300.0  # seconds a handler may take unless it says timeout=
     answer_timeout = 300.0  # seconds a person may take to answer
     rounds = 16  # questions in a row within one call
@@ -188,8 +190,10 @@ class MCPError(Exception):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
+        if type(code) is not int:
+            raise TypeError(f"MCPError takes an integer code first, not {code!r:.80}")
         self.code = code
-        self.message = message
+        self.message = message if type(message) is str else str(message)
         self.data = data
         self.id: Any = _NO_ID
 
@@ -1831,7 +1835,13 @@ class _Handler:
         wrong = self.check(given) if self.check else None
         if wrong:
             raise ToolError(wrong)
-        return self.bind(given) if self.bind else given
+        try:
+            return self.bind(given) if self.bind else given
+        except ToolError:
+            raise
+        except (Exception, SystemExit) as error:  # of a __post_init__ or model_validate
+            text = f"an argument cannot be made: {type(error).__name__}"
+            raise ToolError(text) from error
 
     def take_text(self, given: dict[str, Any]) -> dict[str, Any]:
         """As take; a string may stand for a number or a boolean (URIs, prompts)."""
@@ -1840,7 +1850,7 @@ class _Handler:
             schema = self.properties.get(name, {})
             kinds = {c.get("type") for c in (schema, *schema.get("anyOf", ()))}
             if "string" not in kinds and kinds & {"integer", "number", "boolean"}:
-                with contextlib.suppress(MCPError, AttributeError):
+                with contextlib.suppress(MCPError, AttributeError, UnicodeError):
                     found[name] = _decode(text.encode("utf-8"), 1, 40)
         return self.take(found)
 
@@ -2338,7 +2348,7 @@ class _Call:
         self.id = message["id"]
         self.method: str = message["method"]
         self.params: dict[str, Any] = message.get("params", _NONE)
-        self.meta: dict[str, Any] = self.params.get("_meta") or _NONE
+        self.meta: dict[str, Any] = self.params.get("_meta", _NONE)
         self.size = size
 
     def claim(self) -> bool:
@@ -2394,6 +2404,10 @@ def _notification(method: str, params: dict[str, Any]) -> bytes:
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 def _call(call: _Call) -> Optional[_Reply]:
     """Run a def handler: its reply, or None if it has to ask a legacy client."""
     server, handler = call.server, call.handler
@@ -2401,11 +2415,9 @@ def _call(call: _Call) -> Optional[_Reply]:
         given = call.arguments if handler.context is None else call.keywords()
         reply: Optional[_Reply] = server._render(call, handler.function(**given))
         return reply
-    except KeyboardInterrupt:
-        raise
-    except (
-        BaseException
-    ) as error:  # InputRequired, SystemExit, stray ones are replies too
+    except BaseException as error:  # InputRequired, SystemExit: replies like others
+        if type(error) is KeyboardInterrupt and _on_main_thread():
+            raise  # somebody pressed Ctrl-C in a program that embeds us
         return server._failure(call, error)  # type: ignore[no-any-return]
 
 
@@ -2418,12 +2430,13 @@ async def _acall(call: _Call) -> None:
         if hasattr(value, "__await__"):  # a wrapper may have awaited it already
             value = await value
         reply = server._render(call, value)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:  # CancelledError too
         if call.done:  # cancelled or timed out: nobody waits, nothing went wrong
             return
         reply = server._failure(call, error)
+        if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
+            call.settle(reply)  # the loop is closing, or Ctrl-C in an embedding program
+            raise
     call.settle(reply)
 
 
@@ -2636,12 +2649,22 @@ class _Seal:
             if state["n"] in self.used:
                 raise MCPError(INVALID_PARAMS, "Invalid requestState")
             now = self.clock()
-            while self.used:
-                oldest = next(iter(self.used))
-                if self.used[oldest] >= now and len(self.used) < 16384:
-                    break
-                del self.used[oldest]
+            for nonce in [nonce for nonce, due in self.used.items() if due < now]:
+                del self.used[nonce]
+            if len(self.used) >= 16384:  # to forget one would let it be used again
+                raise MCPError(TOO_MANY_REQUESTS, "Too many answers, retry later")
             self.used[state["n"]] = state["e"]
+
+
+def _masked(text: str) -> str:
+    """A text without paths: no peer needs to know where things lie here (ERR-08)."""
+
+    def mask(found: re.Match[str]) -> str:
+        piece = found[0].strip("'\"(),.;:")
+        hidden = ("/" in piece or "\\" in piece) and not _NO_PATH.fullmatch(piece)
+        return "<path>" if hidden else found[0]
+
+    return _PIECES.sub(mask, text)
 
 
 class _Awaitable:
@@ -3167,6 +3190,9 @@ class _Core:
         if peer.session is None or peer.session.revision != B or not messages:
             text = "Batches exist in 2025-03-26 only, and are never empty"
             return self._error(MCPError(INVALID_REQUEST, text))
+        if len(messages) > self._limits.batch:
+            text = f"More than {self._limits.batch} messages in a batch"
+            return self._error(MCPError(INVALID_REQUEST, text))
         batch = _Batch(peer, len(messages) + 1)
         for message in messages:
             found = self._one(message, batch, size // len(messages))
@@ -3334,12 +3360,15 @@ class _Core:
         if type(call.peer) is _Batch:
             raise MCPError(INVALID_REQUEST, "initialize cannot be in a batch")
         version, old = call.params.get("protocolVersion"), call.peer.session
-        capabilities = call.params.get("capabilities") or {}
-        info = call.params.get("clientInfo") or {}
+        capabilities = call.params.get("capabilities", _NONE)
+        info = call.params.get("clientInfo", _NONE)
         if type(version) is not str:
             raise MCPError(INVALID_PARAMS, "protocolVersion must be a string")
         if type(capabilities) is not dict or type(info) is not dict:
             text = "capabilities and clientInfo must be objects"
+            raise MCPError(INVALID_PARAMS, text)
+        if len(_encode([capabilities, info])) > self._limits.client:
+            text = f"capabilities and clientInfo over {self._limits.client} bytes"
             raise MCPError(INVALID_PARAMS, text)
         revision = version if version in _LEGACY else D
         session = call.peer.open_session(_Session(revision, capabilities, info))
@@ -3664,9 +3693,11 @@ class _Core:
                 self._free += 1
 
     def _work(self, call: _Call) -> None:
-        if self._begin(call):
-            call.settle(_call(call))
-        self._leave(call)
+        try:
+            if self._begin(call):
+                call.settle(_call(call))
+        finally:  # whatever happens, the next one gets its turn
+            self._leave(call)
 
     def _begin(self, call: _Call) -> bool:
         """The call leaves the queue; False if nobody waits for it any more."""
@@ -3746,7 +3777,7 @@ class _Core:
             call.answers[key] = (asked[key], responses[key])
         if given or not asked:
             call.sealed = state  # spent once the handler runs
-        return True
+        return call.sealed is not None  # else it is a call like any other
 
     def _question(self, call: _Call, ask: InputRequired) -> Optional[_Reply]:
         """input_required, or None: requests of our own to a legacy client."""
@@ -3796,6 +3827,11 @@ class _Core:
     def _ask_legacy(self, call: _Call) -> None:
         """Worker and lane are free while a person thinks; the call stays open."""
         ask, session, messages = call.asking, call.peer.session, []
+        with self._lock:
+            kept = sum(each.size for each, _ in session.pending.values())
+        if kept and kept + call.size > self._limits.body:
+            refused = ToolError("Too many questions are open: answer those first")
+            return call.settle(self._failure(call, refused))
         with self._lock:
             if ask is None or not self._owe(call, self._limits.answer_timeout):
                 return
@@ -3861,7 +3897,7 @@ class _Core:
         text = text.partition(": ")[2].strip()
         if isinstance(error, OSError):
             text = error.strerror or ""
-        text = _PATHS.sub("<path>", text)[:500]
+        text = _masked(text)[:500]
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
     def _tool_error(self, call: _Call, text: str) -> _Reply:
@@ -4025,7 +4061,8 @@ class _Core:
 
 _TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
 # What a traceback's text may hold: paths never reach the wire.
-_PATHS = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:\\|/)[^\s'\"<>|:]+")
+_PIECES = re.compile(r"(['\"])[^'\"]*\1|[^\s'\"]+")
+_NO_PATH = re.compile(r"https?://[^@\s]*|\w+/\w+|[/\\]")
 _RENDER: dict[str, Callable[[Any, _Call, Any], _Reply]] = {
     "tools/call": _Core._render_tool,
     "resources/read": _Core._render_resource,
@@ -5584,11 +5621,12 @@ class _Auth:
             return
         found = {}
         with open(self.file, encoding="utf-8") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
                 name, *rest = line.partition("#")[0].split() or [""]
-                if name:
-                    token, *scopes = rest or [name]
-                    found[token] = Principal(name if rest else "token", scopes or None)
+                token, *scopes = rest or [name]
+                name = name if rest else f"token{number}"
+                if token:
+                    found[token] = Principal(name, scopes or None)
         self.tokens = _token_table(found)
         self.stamp = stamp
 
@@ -6204,7 +6242,8 @@ class Server(_Core):
 
     def _log(self, level: str, text: str) -> None:
         if _LEVELS[level] >= self._level:
-            self._write_log(level, text)
+            with contextlib.suppress(Exception):  # log= is user code: no reply is lost
+                self._write_log(level, text)
 
     def _log_line(self, level: str, text: str) -> None:
         """One line on stderr; dropped rather than waited for (G09)."""
@@ -6682,6 +6721,9 @@ class Server(_Core):
         endpoint = _Endpoint(self, loop, options)
         factory = functools.partial(_protocol_class(), endpoint)
         listen = functools.partial(loop.loop.create_server, factory, ssl=endpoint.tls)
+        if endpoint.tls is not None:
+            limit = self._limits.head_timeout
+            listen = functools.partial(listen, ssl_handshake_timeout=limit)
         where = options["host"], options["port"], options["reuse_port"]
         servers = []
         try:
