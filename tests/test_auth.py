@@ -159,7 +159,7 @@ class Tokens(unittest.TestCase):
                 reply = live.ask(bearer(call("who"), TOKEN)).json
                 self.assertEqual(reply["result"]["structuredContent"], "anna")
                 reply = live.ask(bearer(call("who"), OTHER)).json
-                self.assertEqual(reply["result"]["structuredContent"], "token")
+                self.assertEqual(reply["result"]["structuredContent"], "token4")
                 path.write_text(f"bert {OTHER}\n")
                 self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 401)
                 reply = live.ask(bearer(call("who"), OTHER)).json
