@@ -1,6 +1,7 @@
 """Section 11: what users type: registration, call, run() and the command line."""
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import io
@@ -28,6 +29,7 @@ FILE = pathlib.Path(rt.__file__)
 PACKAGE = (FILE.parent / "__init__.py").exists()
 HOME = FILE.parent.parent if PACKAGE else FILE.parent
 COMPILED = tempfile.TemporaryDirectory()  # child processes compile the file once
+atexit.register(COMPILED.cleanup)
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(HOME),
@@ -43,10 +45,6 @@ META = {
 PATIENCE = 20.0
 POSIX = os.name == "posix"
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
-
-
-def tearDownModule():
-    COMPILED.cleanup()
 
 
 def quiet(**options):

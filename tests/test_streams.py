@@ -1,6 +1,7 @@
 """Section 8: newline framing, the Outlet, the stdout guard and both engines."""
 
 import asyncio
+import atexit
 import json
 import os
 import pathlib
@@ -25,6 +26,7 @@ if (HOME / "__init__.py").exists():
 
 D = "2025-11-25"
 COMPILED = tempfile.TemporaryDirectory()  # child processes compile the file once
+atexit.register(COMPILED.cleanup)
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(HOME),
@@ -147,10 +149,6 @@ class App:
         """(stdout, stderr) until the process has ended by itself."""
         found = self.process.communicate(data, PATIENCE)
         return found
-
-
-def tearDownModule():
-    COMPILED.cleanup()
 
 
 class Framing(unittest.TestCase):
