@@ -1,4 +1,7 @@
-"""The tinymcp server that is measured: app.py inline|def|async stdio|http PORT TOOLS"""
+"""The tinymcp server that is measured: app.py MODE stdio|http PORT TOOLS
+
+MODE: inline, def, async, or fast (async with orjson and uvloop).
+"""
 
 import sys
 
@@ -6,7 +9,11 @@ from tinymcp import Server
 
 MODE, TRANSPORT, PORT, TOOLS = sys.argv[1:5]
 URI = "sensor://bench/temperature"
-server = Server("bench", version="1.0.0")
+if MODE == "fast":
+    import uvloop
+
+    uvloop.install()
+server = Server("bench", version="1.0.0", json="orjson" if MODE == "fast" else None)
 
 
 @server.resource(URI, mime_type="application/json", inline=MODE == "inline")
@@ -37,7 +44,7 @@ async def echo_async(text: str) -> str:
     return text
 
 
-if MODE == "async":
+if MODE in ("async", "fast"):
     server.add_tool(echo_async, name="echo")
 else:
     server.add_tool(echo, inline=MODE == "inline")

@@ -100,9 +100,9 @@ class Stdio:
 
     def call(self, line: bytes) -> bytes:
         write_all(self.write_fd, line)
-        reply = os.read(self.read_fd, 1 << 20)
+        reply = os.read(self.read_fd, 1 << 16)
         while not reply.endswith(b"\n"):
-            chunk = os.read(self.read_fd, 1 << 20)
+            chunk = os.read(self.read_fd, 1 << 16)
             if not chunk:
                 raise ConnectionError(f"server ended after {reply[-200:]!r}")
             reply += chunk
@@ -149,9 +149,9 @@ class Http:
     def call(self, request: bytes) -> bytes:
         """The response, head included."""
         self.socket.sendall(request)
-        data = self.socket.recv(1 << 20)
+        data = self.socket.recv(1 << 16)
         while not complete(data):
-            chunk = self.socket.recv(1 << 20)
+            chunk = self.socket.recv(1 << 16)
             if not chunk:
                 raise ConnectionError(f"server closed after {data[-300:]!r}")
             data += chunk

@@ -103,6 +103,7 @@ def count(
                     connection.open(era)
                 opening = "initialize" if era == LEGACY else "discover"
                 drive(connection, kind or opening, era, calls)
+                process.settle()
             process.end(60)
         found = re.search(r"Collected : (\d+)", log.read_text())
     if found is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,9 +25,13 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the ephemeral range: a connect that is tried again and again to a port in
+    it will one day meet itself."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:
@@ -91,6 +97,13 @@ class Process:
             self.child.wait()
         if self.child.stdout:
             self.child.stdout.close()
+
+    def settle(self) -> None:
+        """Wait until the server does nothing: its count then ends in the same place."""
+        before = -1.0
+        while before != self.cpu():
+            before = self.cpu()
+            time.sleep(0.1)
 
     def memory(self) -> dict[str, float]:
         """RSS, PSS and USS in MB."""

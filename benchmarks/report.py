@@ -60,8 +60,14 @@ class Results:
         return statistics.median(found) if found else None
 
     def ratio(self, row: str, name: str, base: str) -> float | None:
-        value, other = self.get(row, name), self.get(row, base)
-        return value / other if value is not None and other else None
+        """The median of the rounds' ratios: what disturbs a round disturbs both."""
+        mine, other = self.values.get((row, name)), self.values.get((row, base))
+        if not mine or not other:
+            return None
+        if len(mine) != len(other):
+            mine, other = [statistics.median(mine)], [statistics.median(other)]
+        found = [value / base for value, base in zip(mine, other) if base]
+        return statistics.median(found) if found else None
 
     def spread(self, row: str, name: str) -> float:
         """Half the distance of the quartiles, as a part of the median."""

@@ -1,8 +1,8 @@
-"""How to run an async handler that does not wait, on a loop that runs already.
+"""How to run an async handler that does not wait. Before 3.12: as a plain task.
 
-A handler's first step driven inline with send(None) needs no task, but then
-asyncio.current_task() is None in it, and asyncio.timeout(), TaskGroup and anyio refuse
-to work: a handler that opens with `async with asyncio.timeout(5)` would break.
+A first step by send(None) needs no task, but asyncio.current_task() is None in it, so
+asyncio.timeout(), TaskGroup and anyio refuse to work. k instructions, the loop's turn
+included: send(None) 20, create_task 37 (3.11); Task(eager_start=True) 26 for 40 (3.12).
 """
 
 import asyncio
@@ -20,14 +20,13 @@ def on_loop(step):
 
     def variant(n: int) -> None:
         async def main() -> None:
-            loop = asyncio.get_running_loop()
+            loop, left = asyncio.get_running_loop(), n
             ended = loop.create_future()
-            left = n
 
             def turn() -> None:
                 nonlocal left
-                left -= 1
                 step(loop)
+                left -= 1
                 if left:
                     loop.call_soon(turn)
                 else:

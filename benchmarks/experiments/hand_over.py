@@ -1,4 +1,7 @@
-"""How a call gets from the reading thread to a worker and its reply to the pipe."""
+"""How a call gets from the reading thread to a worker and its reply to the pipe.
+
+us a call on 3.11: simple_queue 12 (taken), condition 19, thread_each 141.
+"""
 
 import os
 import queue
@@ -11,12 +14,6 @@ READ, WRITE = os.pipe()
 
 def answer() -> None:
     os.write(WRITE, b"x" * 200)
-
-
-def nothing(n: int) -> None:
-    for _ in range(n):
-        answer()
-        os.read(READ, 65536)
 
 
 def simple_queue(n: int) -> None:
@@ -42,18 +39,15 @@ def condition(n: int) -> None:
             with changed:
                 while not waiting:
                     changed.wait()
-                call = waiting.pop()
-            if call is None:
-                return
+                waiting.pop()
             answer()
 
     threading.Thread(target=work, daemon=True).start()
-    for call in [True] * n + [None]:
+    for call in [True] * n:
         with changed:
             waiting.append(call)
             changed.notify()
-        if call:
-            os.read(READ, 65536)
+        os.read(READ, 65536)
 
 
 def thread_each(n: int) -> None:
@@ -62,4 +56,4 @@ def thread_each(n: int) -> None:
         os.read(READ, 65536)
 
 
-compare({f.__name__: f for f in (nothing, simple_queue, condition, thread_each)})
+compare({f.__name__: f for f in (simple_queue, condition, thread_each)})

@@ -1,4 +1,8 @@
-"""What it costs never to block on writing: one poll before each os.write."""
+"""What it costs never to block on writing: one poll before each os.write.
+
+us, k instructions a message, 3.11: blocking 1.8, 3.9; lock_and_poll 5.3, 6.0 (taken);
+lock_and_select 6.5, 7.3; lock_and_reopened 2.6, 4.6.
+"""
 
 import os
 import select

@@ -1,0 +1,62 @@
+"""HTTP on asyncio streams, and what a bare Protocol would gain: not taken.
+
+Streams keep a request in one coroutine that reads top-down (parse, gate, dispatch,
+wait, drain); that is worth more here than this (3.11, modern echo, one connection):
+                                     k instructions   p50 us   kB a connection
+L3  readuntil, readexactly, drain               168      122              5.7
+L3 with read() and small buffers                          82
+L4  bare Protocol, asyncio's buffers            133      103              1.6
+tinymcp on streams, inline / async        196 / 285  104 / 133            6.0
+tinymcp on a Protocol (prototype)         161 / 235   85 / 114
+"""
+
+import statistics
+import time
+
+from ..client import MODERN, posts
+from ..process import Process, free_port
+from ..targets import HERE, bare, references
+
+SERVER = f"""
+import asyncio, sys
+sys.path.insert(0, {str(HERE / "references")!r})
+from http11 import length, respond
+
+async def serve(reader, writer):
+    writer.transport.max_size = 65536
+    while True:
+        data = await reader.read(65536)
+        if not data:
+            return writer.close()
+        end = data.find(b"\\r\\n\\r\\n") + 4
+        writer.write(respond(data[end:]))
+
+async def main():
+    await (await asyncio.start_server(serve, "127.0.0.1", sys.argv[2])).serve_forever()
+
+asyncio.run(main())
+"""
+
+
+def main() -> None:
+    argv = {t.name: t.argv for t in references() if t.http}
+    argv["L3 with read() and small buffers"] = [str(bare()), "-c", SERVER]
+    found = {}
+    for name, command in argv.items():
+        process = Process([*command, "http", str(port := free_port()), "0"], port)
+        found[name] = (process, process.connect(), [])
+    for number in range(25):
+        for process, connection, medians in found.values():
+            times = []
+            requests = posts("echo", 150, MODERN, process.port, first=number * 150)
+            for request in requests:
+                start = time.perf_counter()
+                connection.call(request)
+                times.append(time.perf_counter() - start)
+            medians.append(statistics.median(times) * 1e6)
+    for name, (process, _, medians) in found.items():
+        print(f"{name:34} {statistics.median(medians):7.1f} us")
+        process.__exit__()
+
+
+main()
