@@ -1411,3 +1411,1408 @@ class Says(unittest.TestCase):
         peer = Streamed(server, D)
         peer.call("close")
         self.assertEqual(closed, [peer])
+
+
+def asker(*, inline=True, **options):
+    """A server with tools that ask, and what their handlers did."""
+    server, log = make(**options)
+    ran = []
+
+    @server.tool(inline=inline)
+    def sure(ctx: Context) -> str:
+        ran.append("sure")
+        return str(ctx.confirm("Sure?"))
+
+    @server.tool(inline=inline)
+    def both(ctx: Context) -> str:
+        ran.append("both")
+        first = ctx.confirm("One?")
+        ran.append("between")
+        return f"{first} {ctx.confirm('Two?', key='second')}"
+
+    @server.tool(inline=inline)
+    def form(ctx: Context) -> str:
+        answer = ctx.elicit("Who?", Person)
+        return f"{answer.action} {answer.content} {answer.data}"
+
+    @server.tool(inline=inline)
+    def page(ctx: Context) -> str:
+        return ctx.elicit_url("Sign in", "https://a.b/c").action
+
+    @server.tool(inline=inline)
+    def think(ctx: Context) -> str:
+        answer = ctx.sample("Why?", 50, system_prompt="Be brief", temperature=0.5)
+        return f"{answer.role} {answer.model} {answer.text} {answer.stop_reason}"
+
+    @server.tool(inline=inline)
+    def roots(ctx: Context) -> str:
+        return " ".join(f"{root.uri} {root.name}" for root in ctx.list_roots())
+
+    @server.tool(inline=inline)
+    def counted(ctx: Context) -> str:
+        def act():
+            ran.append("act")
+            return {"n": (1, 2)}
+
+        kept = ctx.once("act", act)
+        return f"{kept} {ctx.confirm('Sure?')}"
+
+    @server.tool(inline=inline)
+    def explicit(ctx: Context) -> Any:
+        given, state = ctx.input_responses, ctx.request_state or {"round": 0}
+        if len(given) < 2:
+            state = {"round": state["round"] + 1}
+            ask = {"method": "elicitation/create", "params": {"message": "?"}}
+            ask["params"]["requestedSchema"] = {"type": "object", "properties": {}}
+            both = {"a": ask, "b": {"method": "roots/list"}}
+            return InputRequired({k: both[k] for k in both if k not in given}, state)
+        return f"{sorted(given)} {state['round']}"
+
+    server.ran = ran
+    return server, log
+
+
+@dataclasses.dataclass
+class Person:
+    name: str
+    age: Optional[int] = None
+    mood: Literal["good", "bad"] = "good"
+
+
+class Questions(unittest.TestCase):
+    """Both eras behave alike: what a handler asks, and what it gets."""
+
+    ANSWERS = (
+        # tool, answers in order, what the tool says
+        ("sure", [YES], "True"),
+        ("sure", [NO], "False"),
+        ("sure", [{"action": "decline"}], "False"),
+        ("sure", [{"action": "cancel"}], "False"),
+        ("sure", [{"action": "decline", "content": {"confirm": True}}], "False"),
+        ("both", [YES, NO], "True False"),
+        (
+            "form",
+            [{"action": "accept", "content": {"name": "Ann", "age": 7}}],
+            "accept {'name': 'Ann', 'age': 7} Person(name='Ann', age=7, mood='good')",
+        ),
+        ("form", [{"action": "cancel", "content": {"name": "Ann"}}], "cancel {} None"),
+        ("page", [{"action": "accept"}], "accept"),
+        (
+            "think",
+            [
+                {
+                    "role": "assistant",
+                    "content": {"type": "text", "text": "So."},
+                    "model": "m",
+                }
+            ],
+            "assistant m So. None",
+        ),
+        ("roots", [{"roots": [{"uri": "file:///a", "name": "A"}]}], "file:///a A"),
+        ("roots", [{"roots": []}], ""),
+        ("counted", [YES], "{'n': [1, 2]} True"),
+    )
+
+    def rounds(self, peer, tool, answers, **arguments):
+        """Plays the client: the last reply."""
+        if peer.revision != E:
+            number = peer.begin(tool, **arguments)
+            base = peer.session.asked
+            for n, answer in enumerate(answers):
+                peer.question(max(base, 1) + n)
+                peer.answer(max(base, 1) + n, answer)
+            return peer.got(number)
+        more = {}
+        for answer in answers:
+            result = peer.call(tool, more, **arguments)["result"]
+            self.assertEqual(result["resultType"], "input_required")
+            (key,) = result["inputRequests"]
+            more = {"inputResponses": {key: answer}}
+            more["requestState"] = result["requestState"]
+        return peer.call(tool, more, **arguments)
+
+    def test_answers_ELI_02_MRT_04_MRT_09(self):
+        for tool, answers, wanted in self.ANSWERS:
+            for revision in (D, E):
+                server, log = asker()
+                reply = self.rounds(Peer(server, revision), tool, answers)
+                self.assertEqual(text_of(reply), wanted, (tool, revision))
+                self.assertEqual(log, [])
+
+    def test_a_replay_starts_again_and_once_is_kept(self):
+        for revision in (D, E):
+            server, _ = asker()
+            self.rounds(Peer(server, revision), "both", [YES, NO])
+            self.assertEqual(server.ran, ["both", *["both", "between"] * 2])
+            server, _ = asker()
+            self.rounds(Peer(server, revision), "counted", [YES])
+            self.assertEqual(server.ran, ["act"])
+
+    def test_async_handlers_ask_alike(self):
+        server, log = make()
+        ran = []
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            async def act():
+                await asyncio.sleep(0)
+                ran.append("act")
+                return {"n": 1}
+
+            kept = await ctx.once("act", act)
+            again = await ctx.once("plain", lambda: 2)
+            await ctx.info("x")
+            await ctx.report_progress(1)
+            yes = await ctx.confirm("Sure?")
+            loose = ctx.confirm("Sure?", key="1")  # without await as true as its value
+            form = await ctx.elicit("Who?", Person, key="who")
+            roots = await ctx.list_roots(key="roots")
+            text = (await ctx.sample("Why?", key="why")).text
+            (item,) = await ctx.read_resource("a:later")
+            told = f"{kept} {again} {yes} {bool(loose)} {form.data.name}"
+            return f"{told} {roots} {text} {item.content}"
+
+        @server.resource("a:later")
+        async def later() -> bytes:
+            return b"x"
+
+        answers = [
+            NO,
+            {"action": "accept", "content": {"name": "Ann"}},
+            {"roots": []},
+            {"role": "assistant", "content": [{"type": "text", "text": "So"}]},
+        ]
+        wanted = "{'n': 1} 2 False False Ann [] So b'x'"
+        with looped(server):
+            for revision in (D, E):
+                reply = self.rounds(Peer(server, revision), "ask", answers)
+                self.assertEqual(text_of(reply), wanted)
+        self.assertEqual((ran, log), (["act"] * 2, []))
+
+    def test_explicit_requests_MRT_07_MRT_09(self):
+        person = {"action": "accept", "content": {"x": 1}}
+        server, _ = asker()
+        peer = Peer(server)
+        first = peer.call("explicit")["result"]
+        self.assertEqual(set(first["inputRequests"]), {"a", "b"})
+        self.assertNotIn("ttlMs", first)  # CCH-02
+        more = {"requestState": first["requestState"]}
+        more["inputResponses"] = {"a": person, "unknown": {}}
+        second = peer.call("explicit", more)["result"]
+        self.assertEqual(set(second["inputRequests"]), {"b"})
+        more = {"requestState": second["requestState"]}
+        again = peer.call("explicit", more)["result"]
+        self.assertEqual(set(again["inputRequests"]), {"b"})
+        more["inputResponses"] = {"b": {"roots": []}}
+        self.assertEqual(peer.text("explicit", more), "['a', 'b'] 2")
+        more = {"inputResponses": {"a": person, "b": {}}}  # without a state: as given
+        self.assertEqual(peer.text("explicit", more), "['a', 'b'] 0")
+        server, _ = asker()
+        peer = Peer(server, D)
+        number = peer.begin("explicit")
+        self.assertEqual(peer.question(2)["method"], "roots/list")
+        peer.answer(2, {"roots": []})
+        peer.answer(1, person)
+        self.assertEqual(text_of(peer.got(number)), "['a', 'b'] 1")
+
+    def test_a_state_alone(self):
+        server, _ = make()
+
+        @server.tool(inline=True)
+        def steps(ctx: Context) -> Any:
+            n = ctx.request_state or 0
+            return f"{n}" if n == 3 else InputRequired(state=n + 1)
+
+        self.assertEqual(Peer(server, D).text("steps"), "3")
+        peer, more = Peer(server), {}
+        for _ in range(3):
+            result = peer.call("steps", more)["result"]
+            self.assertEqual(result["resultType"], "input_required")
+            self.assertNotIn("inputRequests", result)
+            more = {"requestState": result["requestState"]}
+        self.assertEqual(peer.text("steps", more), "3")
+        error = peer.call("steps", more)["error"]
+        self.assertEqual(error["message"], "Invalid requestState")
+        with self.assertRaises(ToolError):
+            InputRequired()
+
+    def test_asking_in_resources_and_prompts_MRT_01(self):
+        server, _ = make()
+        server.add_resource("a:b", sure, name="r", inline=True)
+        server.add_prompt(sure, name="p", inline=True)
+        for method, params in (
+            ("resources/read", {"uri": "a:b"}),
+            ("prompts/get", {"name": "p"}),
+        ):
+            peer = Peer(server)
+            result = peer.ask(method, **params)["result"]
+            self.assertEqual(result["resultType"], "input_required")
+            more = {
+                "inputResponses": {"1": YES},
+                "requestState": result["requestState"],
+            }
+            self.assertIn("True", json.dumps(peer.ask(method, **params, **more)))
+            peer = Peer(server, D)
+            number = peer.start(method, **params)
+            peer.question(1)
+            peer.answer(1, YES)
+            self.assertIn("True", json.dumps(peer.got(number)))
+
+    def test_wrong_answers_MRT_07(self):
+        table = [
+            ("sure", {"action": "maybe"}),
+            ("sure", {}),
+            ("sure", {"action": "accept", "content": {"confirm": "yes"}}),
+            ("sure", {"action": "accept", "content": [1]}),
+            ("form", {"action": "accept"}),
+            ("form", {"action": "accept", "content": {"name": 5}}),
+            ("page", {"action": 5}),
+            ("think", {"role": "assistant"}),
+            ("roots", {"roots": 5}),
+            ("roots", {"roots": [5]}),
+            ("roots", {}),
+        ]
+        for tool, answer in table:
+            for revision in (D, E):
+                server, _ = asker()
+                reply = self.rounds(Peer(server, revision), tool, [answer])
+                self.assertEqual(reply["error"]["code"], rt.INVALID_PARAMS, tool)
+
+    def test_a_legacy_client_that_fails_to_answer(self):
+        server, _ = asker()
+        peer = Peer(server, D)
+        number = peer.begin("sure")
+        error = {"code": -1, "message": "no user here"}
+        peer.question(1)
+        peer.take({"jsonrpc": "2.0", "id": "s1", "error": error})
+        self.assertIn("no user here", text_of(peer.got(number)))
+
+    def test_missing_and_unknown_answers_MRT_07(self):
+        server, _ = asker()
+        peer = Peer(server)
+        result = peer.call("sure")["result"]
+        more = {"requestState": result["requestState"], "inputResponses": {"zoo": {}}}
+        again = peer.call("sure", more)["result"]
+        self.assertEqual(again["inputRequests"], result["inputRequests"])
+        more["inputResponses"] = {"1": YES, "zoo": {}}
+        self.assertEqual(peer.text("sure", more), "True")  # nothing was spent before
+        for responses in ([], None, "x", {"1": 5}, {"1": None}):
+            error = peer.call("sure", {"inputResponses": responses})["error"]
+            self.assertEqual(error["code"], rt.INVALID_PARAMS)
+        # answers without a state belong to no question
+        result = peer.call("sure", {"inputResponses": {"1": YES}})["result"]
+        self.assertEqual(result["resultType"], "input_required")
+
+    def test_a_changed_question_is_asked_again(self):
+        for revision in (D, E):
+            server, _ = make()
+            server.ran = []
+
+            @server.tool(inline=True)
+            def fickle(ctx: Context) -> str:
+                ctx.server.ran.append(1)
+                return str(ctx.confirm(f"Version {min(len(ctx.server.ran), 2)}?"))
+
+            reply = self.rounds(Peer(server, revision), "fickle", [NO, YES])
+            self.assertEqual(text_of(reply), "True")
+
+    def test_rounds_are_bounded(self):
+        for revision in (D, E):
+            server, _ = make(limits=limits(rounds=3))
+
+            @server.tool(inline=True)
+            def endless(ctx: Context) -> str:
+                n = 0
+                while True:
+                    n += 1
+                    ctx.confirm("Again?", key=f"k{n}")
+
+            reply = self.rounds(Peer(server, revision), "endless", [YES] * 3)
+            self.assertIn("More than 3 questions", text_of(reply))
+
+    CAPABLE = (
+        # tool, capability declared, revision, what is missing (None: it is asked)
+        ("sure", {}, C, "elicitation"),
+        ("sure", {}, D, "elicitation"),
+        ("sure", {}, E, {"elicitation": {}}),
+        ("sure", {"elicitation": {}}, B, "elicitation"),
+        ("sure", {"elicitation": {}}, C, None),
+        ("sure", {"elicitation": {}}, D, None),
+        ("sure", {"elicitation": {}}, E, None),
+        ("sure", {"elicitation": {"form": {}}}, E, None),
+        ("sure", {"elicitation": {"url": {}}}, D, "elicitation form"),
+        ("sure", {"elicitation": {"url": {}}}, E, {"elicitation": {"form": {}}}),
+        ("sure", {"elicitation": True}, E, {"elicitation": {"form": {}}}),
+        ("page", {"elicitation": {}}, E, {"elicitation": {"url": {}}}),
+        ("page", {"elicitation": {"form": {}}}, D, "elicitation url"),
+        ("page", {"elicitation": {"url": {}}}, C, "elicitation url"),
+        ("page", {"elicitation": {"url": {}}}, D, None),
+        ("page", {"elicitation": {"url": {}}}, E, None),
+        ("think", {"elicitation": {}}, A, "sampling"),
+        ("think", {"sampling": {}}, A, None),
+        ("think", {"sampling": {}}, E, None),
+        ("tools", {"sampling": {}}, D, "sampling tools"),
+        ("tools", {"sampling": {}}, E, {"sampling": {"tools": {}}}),
+        ("tools", {"sampling": {"tools": {}}}, C, "sampling tools"),
+        ("tools", {"sampling": {"tools": {}}}, D, None),
+        ("roots", {}, E, {"roots": {}}),
+        ("roots", {"roots": {}}, A, None),
+    )
+
+    def test_capabilities_LIF_07_MRT_02_ELI_05_SMP_03(self):
+        for tool, able, revision, missing in self.CAPABLE:
+            server, _ = asker()
+
+            @server.tool(inline=True)
+            def tools(ctx: Context) -> str:
+                ctx.sample("x", tools=[{"name": "t", "inputSchema": {}}])
+
+            peer = Peer(server, revision, able)
+            number = peer.begin(tool)
+            if missing is None and revision != E:
+                request = peer.question(1)
+                self.assertEqual(
+                    "mode" in request["params"],
+                    "Eli" in tool or (tool in ("sure", "page") and revision == D),
+                )
+            elif missing is None:
+                result = peer.got(number)["result"]
+                self.assertEqual(result["resultType"], "input_required")
+            elif revision == E:
+                error = peer.got(number)["error"]
+                self.assertEqual(error["code"], rt.MISSING_CLIENT_CAPABILITY)
+                self.assertEqual(error["data"], {"requiredCapabilities": missing})
+            else:
+                text = text_of(peer.got(number))
+                self.assertIn(f"capability {missing}, which", text)
+                self.assertEqual([m for m in peer.sent if "method" in m], [])
+
+    def test_a_peer_that_cannot_be_asked(self):
+        class Deaf(Peer):
+            can_ask = False
+
+        server, _ = asker()
+        self.assertIn("carries no requests", Deaf(server, D).text("sure"))
+
+    def test_what_goes_out_in_which_revision_SMP_04_ELI_06_STD_04(self):
+        server, _ = asker()
+        forms = {}
+        for revision in (C, D):
+            peer = Peer(server, revision)
+            for tool in ("form", "think"):
+                peer.begin(tool)
+            forms[revision] = peer.question(1)["params"]
+            self.assertNotIn("includeContext", peer.question(2)["params"])
+        fields = forms[C]["requestedSchema"]["properties"]
+        self.assertNotIn("mode", forms[C])
+        self.assertEqual(forms[D]["mode"], "form")
+        self.assertNotIn("default", json.dumps(fields))
+        new = forms[D]["requestedSchema"]["properties"]
+        self.assertEqual(new["mood"]["default"], "good")
+        self.assertEqual(new["age"], {"type": "integer"})
+        self.assertEqual(forms[D]["requestedSchema"]["required"], ["name"])
+        peer = Peer(server, D)
+        peer.begin("page")
+        self.assertRegex(peer.question(1)["params"]["elicitationId"], "^[0-9a-f]{24}$")
+        peer = Peer(server)
+        result = peer.call("page")["result"]
+        (request,) = result["inputRequests"].values()
+        self.assertNotIn("elicitationId", request["params"])
+        self.assertEqual([m for m in peer.sent if "method" in m], [])
+
+    def test_forms_are_flat_ELI_01(self):
+        multiple = {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
+        titled = {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}}
+        good = {"type": "object", "properties": {"m": multiple, "t": titled}}
+        table = [
+            (None, {"type": "object", "properties": {}}),
+            (good, good),
+            ({**good, "additionalProperties": False}, good),
+        ]
+        for schema, wanted in table:
+            form, _ = Context._flat_form(schema)
+            self.assertEqual(form, wanted)
+        for schema in (
+            {"type": "string"},
+            {"type": "object", "properties": {"x": {"type": "object"}}},
+            {"type": "object", "properties": {"x": {"type": "array", "items": {}}}},
+            {"type": "object", "properties": {"x": {"anyOf": [{"type": "object"}]}}},
+            list[int],
+        ):
+            with self.assertRaises(ToolError):
+                Context._flat_form(schema)
+
+    def test_sampling_messages_SMP_03(self):
+        text = {"type": "text", "text": "x"}
+        use = {"type": "tool_use", "id": "1", "name": "t", "input": {}}
+        result = {"type": "tool_result", "toolUseId": "1", "content": [text]}
+
+        def message(role, *content):
+            return {"role": role, "content": list(content)}
+
+        user, model = message("user", text), message("assistant", text, use)
+        for good in (
+            "x",
+            tinymcp.UserMessage("x"),
+            {"role": "user", "content": "x"},
+            [user],
+            [user, model, message("user", result)],
+            [
+                user,
+                model,
+                {"role": "user", "content": result},
+                model,
+                message("user", result),
+            ],
+            ["x", tinymcp.AssistantMessage("y"), {"role": "user", "content": "z"}],
+        ):
+            for each in Context._talk(good):
+                self.assertIn(type(each["content"]), (dict, list))
+        for bad in (
+            [user, model],
+            [user, model, user],
+            [user, message("user", result)],
+            [user, model, message("user", result, text)],
+            [user, model, message("user", {**result, "toolUseId": "2"})],
+        ):
+            with self.assertRaisesRegex(ToolError, "tool uses"):
+                Context._talk(bad)
+
+    def test_odd_questions(self):
+        server, _ = make()
+        odd = iter(
+            [
+                {"a": 5},
+                {5: {"method": "roots/list"}},
+                {"a": {"method": "tools/call"}},
+                {"a": {"method": []}},
+                {"a": {"method": "roots/list", "params": 5}},
+                {"a": {"method": "roots/list", "params": {"x": object()}}},
+                {"a": {"method": "roots/list", "params": {"x": math.nan}}},
+            ]
+            * 2
+        )
+
+        @server.tool(inline=True)
+        def ask(ctx: Context) -> Any:
+            return InputRequired(next(odd))
+
+        @server.tool(inline=True)
+        def wrong(ctx: Context) -> str:
+            return ctx.sample("x", colour="red").text
+
+        for peer in (Peer(server, D), Peer(server)):
+            for _ in range(7):
+                self.assertTrue(peer.text("ask").startswith("ERROR "))
+            self.assertIn("ctx.sample takes", peer.text("wrong"))
+            self.assertEqual([m for m in peer.sent if "method" in m], [])
+
+    def test_a_rate_token_is_taken_on_the_first_round_only(self):
+        for revision in (D, E):
+            server, _ = make()
+            server.add_tool(sure, name="sure", rate=(1, 1e6), inline=True)
+            reply = self.rounds(Peer(server, revision), "sure", [YES])
+            self.assertEqual(text_of(reply), "True")
+            self.assertIn("Rate limit", Peer(server).text("sure"))
+
+
+class Seals(unittest.TestCase):
+    """requestState: what a client holds and cannot change."""
+
+    def first(self, server, principal=None, **arguments):
+        peer = Peer(server)
+        peer.principal = principal
+        result = peer.call("sure", **arguments)["result"]
+        return {"requestState": result["requestState"], "inputResponses": {"1": YES}}
+
+    def refused(self, peer, more, tool="sure", **arguments):
+        error = peer.call(tool, more, **arguments)["error"]
+        self.assertEqual(error["code"], rt.INVALID_PARAMS)
+        self.assertEqual(error["message"], "Invalid requestState")
+        self.assertNotIn("data", error)
+
+    def test_hostile_states_MRT_03(self):
+        server, _ = asker()
+        more = self.first(server)
+        good = more["requestState"]
+        flipped = ("B" if good[0] == "A" else "A") + good[1:]
+        params = {"name": "sure"}
+        message = {"id": 1, "method": "tools/call", "params": params}
+        call = rt._Call(server, rt._Peer(server), message, 0)
+        hostile = [5, [], {}, True, "", "x", "\xff", "A" * 44, "A" * 100000]
+        hostile += [good[:-4], flipped, good + "\n", " " + good, good + "===="]
+        # Nothing is parsed that was not sealed here.
+        with mock.patch.object(rt.json, "loads", side_effect=AssertionError):
+            for text in hostile:
+                with self.assertRaises(MCPError) as caught:
+                    server._seal.open(call, text)
+                self.assertEqual(caught.exception.code, rt.INVALID_PARAMS, text)
+        self.refused(Peer(server), {**more, "requestState": flipped})
+        self.assertEqual(Peer(server).text("sure", more), "True")
+
+    def test_bound_to_the_request_MRT_05(self):
+        server, _ = make()
+
+        def asks(n: int, ctx: Context) -> str:
+            return str(ctx.confirm("Sure?"))
+
+        server.add_tool(asks, name="sure", inline=True)
+        server.add_tool(asks, name="other", inline=True)
+        more = self.first(server, n=1)
+        peer = Peer(server)
+        self.refused(peer, more, n=2)
+        self.refused(peer, more, "other", n=1)
+        self.assertEqual(peer.text("sure", more, n=1), "True")
+        self.refused(peer, more, n=1)  # used once
+
+    def test_bound_to_the_principal_MRT_05_MRT_06_ELI_07_VER_10(self):
+        server, _ = asker()
+        ann, bob = tinymcp.Principal("ann", None), tinymcp.Principal("bob", None)
+        peer = Peer(server)
+        for mine, other in ((ann, bob), (ann, None), (None, ann), ("ann", "bob")):
+            more = self.first(server, mine)
+            peer.principal = other
+            self.refused(peer, more)
+            peer.principal = mine
+            self.assertEqual(peer.text("sure", more), "True")
+
+    def test_expires_MRT_05(self):
+        server, _ = asker(limits=limits(state_age=5.0))
+        now = time.monotonic()
+        server._seal.clock = lambda: now
+        late, soon = self.first(server), self.first(server)
+        now += 4.9
+        self.assertEqual(Peer(server).text("sure", soon), "True")
+        now += 0.2
+        self.refused(Peer(server), late)
+
+    def test_a_fleet_shares_keys_MRT_04(self):
+        keys = [b"k" * 16, b"old" * 8]
+        one, _ = asker(state_keys=keys)
+        two, _ = asker(state_keys=[keys[1], keys[0]])
+        other, _ = asker(state_keys=[b"x" * 16])
+        more = self.first(one)
+        self.refused(Peer(other), more)
+        self.assertEqual(Peer(two).text("sure", more), "True")
+        self.assertIs(one._seal.clock, time.time)
+        with self.assertRaisesRegex(ValueError, "16 bytes"):
+            Server("s", state_keys=[b"short"])
+
+    def test_states_differ_and_hold_no_secret_SEC_09(self):
+        server, _ = asker()
+        states = {self.first(server)["requestState"] for _ in range(50)}
+        self.assertEqual(len(states), 50)
+
+    def test_what_was_used_is_forgotten_in_time(self):
+        seal = rt._Seal([], 5.0)
+        now = 0.0
+        seal.clock = lambda: now
+        for n in range(100):
+            seal.use({"n": str(n), "e": now + 5.0})
+        now = 6.0
+        seal.use({"n": "x", "e": now + 5.0})
+        self.assertEqual(set(seal.used), {"x"})
+        with self.assertRaises(MCPError):
+            seal.use({"n": "x", "e": 0})
+        seal.used.update(dict.fromkeys(range(16384), now + 5.0))
+        with self.assertRaises(MCPError) as caught:  # rather than forget one
+            seal.use({"n": "y", "e": now})
+        self.assertEqual(caught.exception.code, rt.TOO_MANY_REQUESTS)
+
+    def test_busy_does_not_spend_a_state(self):
+        server, _ = asker(inline=False, limits=limits(waiting=1, workers=1))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate")
+        more = self.first(server)
+        peer = Peer(server)
+        peer.begin("gate")
+        gate.entered()
+        waiting = peer.begin("gate")
+        self.assertIn("busy", peer.text("sure", more))
+        gate.free.release(2)
+        peer.got(waiting)
+        self.assertEqual(peer.text("sure", more), "True")
+
+
+class Calls(unittest.TestCase):
+    """Done, cancelled, timed out and disconnected: one of them, once."""
+
+    def test_a_slow_call_holds_up_nothing_RPC_12(self):
+        gate = Gate()
+        server, _ = make()
+        server.add_tool(gate.pass_through, name="gate")
+        server.add_tool(lambda: "x", name="quick")
+        peer = Peer(server)
+        slow = peer.begin("gate")
+        gate.entered()
+        self.assertEqual(peer.text("quick"), "x")
+        self.assertEqual(peer.replies(slow), [])
+        gate.free.release()
+        self.assertEqual(text_of(peer.got(slow)), "done")
+
+    def test_cancel_CAN_01(self):
+        server, log = make(log_level="debug")
+        gate = Gate()
+        told = []
+
+        @server.tool
+        def work(ctx: Context) -> str:
+            gate.inside.release()
+            told.append(ctx.wait(WAIT))
+            told.append(ctx.cancelled)
+            told.append(ctx.wait(WAIT))  # at once
+            ctx.report_progress(1)
+            gate.inside.release()
+            return "late"
+
+        for revision in (D, E):
+            peer = Peer(server, revision)
+            number = peer.begin("work", {"_meta": {"progressToken": 1}})
+            gate.entered()
+            peer.tell("notifications/cancelled", requestId=number, reason="bored")
+            gate.entered()
+            self.assertEqual(told, [True, True, True])
+            self.assertEqual(peer.replies(number), [])
+            self.assertEqual(peer.notes("notifications/progress"), [])
+            self.assertEqual((peer.calls, peer.lost), ({}, 1))
+            told.clear()
+        self.assertEqual([level for level, _ in log], ["debug"] * 2)
+        self.assertIn("bored", log[0][1])
+        self.settled(server)
+
+    def settled(self, server):
+        """Workers and lanes get free, and no deadline is left behind."""
+        deadline = time.monotonic() + WAIT
+        while server._free < server._threads or server._waiting or server._lanes:
+            if time.monotonic() > deadline:
+                self.fail("a worker is not free")
+            time.sleep(0.001)
+        self.assertEqual(server._open.lines(), [])
+        self.assertEqual(server._waiting_bytes, 0)
+
+    def test_cancels_of_nothing_CAN_02(self):
+        server, _ = make()
+        server.add_tool(lambda: "x", name="t")
+        peer = Peer(server, D)
+        number = peer.begin("t")
+        peer.got(number)
+        before = len(peer.sent)
+        for params in (
+            {"requestId": number},
+            {"requestId": 999},
+            {"requestId": None},
+            {"requestId": []},
+            {"requestId": True},
+            {"requestId": {}},
+            {},
+        ):
+            peer.tell("notifications/cancelled", **params)
+        peer.take({"jsonrpc": "2.0", "method": "notifications/cancelled"})
+        self.assertEqual(peer.ask("ping")["result"], {})
+        self.assertEqual(len(peer.sent), before + 1)
+
+    def test_time_out_LIF_09(self):
+        server, _ = make(limits=limits(call_timeout=50.0))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="short", timeout=5.0)
+        server.add_tool(gate.pass_through, name="long")
+        server.add_resource("a:b", gate.pass_through, name="r", timeout=5.0)
+        peer = Peer(server)
+        short, long = peer.begin("short"), peer.begin("long")
+        read = peer.start("resources/read", uri="a:b")
+        for _ in range(3):
+            gate.entered()
+        now = time.monotonic()
+        due = server._tick(now + 4)
+        self.assertLess(due, now + 5.1)
+        self.assertEqual(peer.sent, [])
+        due = server._tick(now + 6)
+        self.assertIn("in time", text_of(peer.got(short)))
+        self.assertEqual(peer.got(read)["error"]["code"], rt.INTERNAL_ERROR)
+        self.assertGreater(due, now + 40)
+        gate.free.release(3)
+        self.assertEqual(text_of(peer.got(long)), "done")
+        self.settled(server)
+        self.assertEqual(len(peer.sent), 3)  # the late values are dropped
+        self.assertIsNone(server._tick(time.monotonic()))
+
+    def test_time_out_of_a_question(self):
+        server, _ = asker(limits=limits(answer_timeout=5.0))
+        peer = Peer(server, D)
+        number = peer.begin("sure")
+        peer.question(1)
+        server._tick(time.monotonic() + 6)
+        self.assertIn("Nobody answered", text_of(peer.got(number)))
+        withdrawn = peer.notes("notifications/cancelled")
+        self.assertEqual([note["requestId"] for note in withdrawn], ["s1"])
+        peer.answer(1, YES)  # too late
+        self.assertEqual((len(peer.replies(number)), server.ran), (1, ["sure"]))
+        self.assertEqual(peer.session.pending, {})
+
+    def test_cancel_of_a_question_CAN_04(self):
+        server, _ = asker()
+        peer = Peer(server, D)
+        number = peer.begin("explicit")
+        peer.question(2)
+        peer.answer(1, {"action": "decline"})
+        peer.tell("notifications/cancelled", requestId=number)
+        peer.answer(2, {"roots": []})
+        self.assertEqual(peer.replies(number), [])
+        withdrawn = peer.notes("notifications/cancelled")
+        self.assertEqual([note["requestId"] for note in withdrawn], ["s2"])
+        self.assertEqual(peer.session.pending, {})
+
+    def test_a_cancelled_handler_asks_nothing_any_more(self):
+        server, _ = make()
+        gate = Gate()
+
+        @server.tool(lock="bus0")
+        def work(ctx: Context) -> str:
+            gate.pass_through()
+            return str(ctx.confirm("Sure?"))
+
+        peer = Peer(server, D)
+        number = peer.begin("work")
+        gate.entered()
+        peer.tell("notifications/cancelled", requestId=number)
+        gate.free.release()
+        self.settled(server)
+        self.assertEqual([m for m in peer.sent if "method" in m], [])
+        self.assertEqual((peer.session.pending, peer.calls), ({}, {}))
+
+    def test_settles_once_whoever_comes_first(self):
+        """Many calls, each finished, cancelled, timed out and answered at once."""
+        server, _ = make(limits=limits(call_timeout=0.001, workers=4))
+
+        @server.tool
+        def work(ctx: Context) -> str:
+            ctx.list_roots()
+            ctx.wait(0.001)
+            return "x"
+
+        peer = Peer(server, D)
+        stop = threading.Event()
+
+        def tick():
+            while not stop.is_set():
+                server._tick(time.monotonic())
+
+        def cancel():
+            while not stop.is_set():
+                for number in list(peer.calls):
+                    if number % 3 == 0:
+                        peer.tell("notifications/cancelled", requestId=number)
+
+        def answer():
+            while not stop.is_set():
+                for request in list(peer.session.pending):
+                    peer.answer(int(request[1:]), {"roots": []})
+
+        threads = [threading.Thread(target=f) for f in (tick, cancel, answer)]
+        for thread in threads:
+            thread.start()
+        numbers = [peer.begin("work") for _ in range(150)]
+        deadline = time.monotonic() + WAIT
+        while peer.calls and time.monotonic() < deadline:
+            time.sleep(0.001)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.settled(server)
+        self.assertEqual(peer.calls, {})
+        self.assertLessEqual(max(len(peer.replies(n)) for n in numbers), 1)
+        answered = sum(len(peer.replies(n)) for n in numbers)
+        self.assertEqual(answered + peer.lost, len(numbers))
+        self.assertEqual(peer.session.pending, {})
+
+    def test_an_answer_races_with_the_end(self):
+        server, _ = asker()
+        peer = Peer(server, D)
+        peer.begin("sure")
+        peer.question(1)
+        (call,) = peer.calls.values()
+        call.claim()
+        peer.answer(1, YES)
+        self.assertEqual(server.ran, ["sure"])
+        self.assertFalse(server._owe(call, 1.0))
+        call.settle((b"{}", 0))
+        call.cancel()
+        self.assertEqual(len(peer.sent), 2)
+
+    def test_busy(self):
+        server, _ = make(limits=limits(waiting=3, workers=1, waiting_bytes=1000))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate", input_schema={"type": "object"})
+        server._registry.tool.items["gate"].function = lambda **k: gate.pass_through()
+        peer = Peer(server)
+        running = peer.begin("gate")
+        gate.entered()
+        waiting = [peer.begin("gate") for _ in range(2)]
+        self.assertIn("busy", peer.text("gate", x="x" * 1000))  # over the bytes
+        waiting.append(peer.begin("gate"))
+        self.assertIn("busy", peer.text("gate"))  # over the number
+        gate.free.release(9)
+        for number in (running, *waiting):
+            self.assertEqual(text_of(peer.got(number)), "done")
+        self.settled(server)
+        self.assertEqual(text_of(peer.call("gate", x="x" * 2000)), "done")  # alone
+
+    def test_workers_are_made_when_needed_and_bounded(self):
+        server, _ = make(limits=limits(workers=2))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate")
+        server.add_tool(lambda: "x", name="quick")
+        peer = Peer(server)
+        self.assertEqual(server._threads, 0)
+        for _ in range(3):
+            peer.text("quick")
+            self.settled(server)
+        self.assertEqual(server._threads, 1)
+        numbers = [peer.begin("gate") for _ in range(4)]
+        for _ in range(2):
+            gate.entered()
+        self.assertEqual(server._threads, 2)
+        gate.free.release(4)
+        for number in numbers:
+            peer.got(number)
+
+    def test_lanes(self):
+        server, _ = make()
+        gates = {"a": Gate(), "b": Gate()}
+        order = []
+
+        def work(lane: str, n: int) -> str:
+            order.append(n)
+            return gates[lane].pass_through()
+
+        for lane in gates:
+            server.add_tool(work, name=lane, lock=lane)
+        peer = Peer(server)
+        first = [peer.begin("a", lane="a", n=n) for n in range(3)]
+        other = peer.begin("b", lane="b", n=9)
+        for lane in gates:
+            gates[lane].entered()
+        self.assertEqual(sorted(order), [0, 9])
+        gates["b"].free.release()
+        peer.got(other)
+        for _ in first:
+            self.assertLess(len(order), 5)
+            gates["a"].free.release()
+        for number in first:
+            peer.got(number)
+        self.assertEqual([n for n in order if n != 9], [0, 1, 2])
+        self.settled(server)
+
+    def test_a_lane_is_held_until_the_function_has_ended(self):
+        server, _ = make()
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="move", lock="arm", timeout=5.0)
+        peer = Peer(server)
+        peer.begin("move")
+        gate.entered()
+        peer.tell("notifications/cancelled", requestId=1)
+        second = peer.begin("move")
+        peer.begin("move")
+        self.assertEqual(gate.runs, 1)  # the arm is still moving
+        server._tick(time.monotonic() + 6)  # both that wait are given up
+        self.assertIn("in time", text_of(peer.got(second)))
+        self.assertEqual(server._waiting, 0)
+        fourth = peer.begin("move")
+        self.assertEqual(gate.runs, 1)
+        gate.free.release(2)
+        self.assertEqual(text_of(peer.got(fourth)), "done")
+        self.settled(server)
+        self.assertEqual(gate.runs, 2)
+
+    def test_a_cancelled_call_leaves_its_lane(self):
+        server, _ = make(limits=limits(waiting=2))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="move", lock="arm")
+        server.add_tool(lambda: "x", name="quick")
+        peer = Peer(server)
+        peer.begin("move")
+        gate.entered()
+        for _ in range(50):  # a stuck lane does not use up the places of others
+            number = peer.begin("move")
+            peer.tell("notifications/cancelled", requestId=number)
+        self.assertEqual(peer.text("quick"), "x")
+        gate.free.release()
+        peer.got(1)
+        self.settled(server)
+        self.assertEqual(gate.runs, 1)
+
+    def test_a_question_frees_its_lane(self):
+        server, _ = make()
+        gate = Gate()
+
+        @server.tool(lock="arm")
+        def move(ctx: Context) -> str:
+            gate.runs += 1
+            return str(ctx.confirm("Sure?"))
+
+        peer = Peer(server, D)
+        numbers = [peer.begin("move") for _ in range(3)]
+        for n in (1, 2, 3):
+            peer.question(n)
+        for n in (3, 1, 2):
+            peer.answer(n, YES)
+        for number in numbers:
+            self.assertEqual(text_of(peer.got(number)), "True")
+        self.settled(server)
+        self.assertEqual(gate.runs, 6)
+
+    def test_async_handlers(self):
+        server, log = make()
+        events = []
+
+        @server.tool(lock="arm")
+        async def work(seconds: float) -> str:
+            try:
+                events.append("in")
+                await asyncio.sleep(seconds)
+                return "done"
+            except asyncio.CancelledError:
+                events.append("cancelled")
+                raise
+
+        @server.tool
+        async def now() -> str:
+            return "now"
+
+        @server.tool
+        async def fail() -> str:
+            raise ValueError("x")
+
+        async def inner() -> str:
+            return "wrapped"
+
+        server.add_tool(inner, name="plain")
+        server._registry.tool.items["plain"].function = lambda: "plain"
+        with looped(server):
+            peer = Peer(server)
+            self.assertEqual(peer.text("now"), "now")
+            self.assertEqual(peer.text("plain"), "plain")
+            self.assertEqual(peer.text("fail"), "ERROR ValueError: x")
+            self.assertEqual(peer.text("work", seconds=0), "done")
+            events.clear()
+            number = peer.begin("work", seconds=60)
+            waiting = peer.begin("work", seconds=60)
+            third = peer.begin("work", seconds=0)
+            deadline = time.monotonic() + WAIT
+            while "in" not in events and time.monotonic() < deadline:
+                time.sleep(0.001)
+            peer.tell("notifications/cancelled", requestId=waiting)
+            peer.tell("notifications/cancelled", requestId=number)
+            self.assertEqual(text_of(peer.got(third)), "done")
+            self.assertEqual(events, ["in", "cancelled", "in"])
+            self.assertEqual(peer.replies(number) + peer.replies(waiting), [])
+        self.assertEqual(len(log), 1)  # a cancelled call is no fault
+
+    def test_the_loop_may_be_gone(self):
+        server, _ = make()
+        call = rt._Call(server, rt._Peer(server), {"id": 1, "method": "x"}, 0)
+        loop = asyncio.new_event_loop()
+        loop.close()
+        call.task = mock.Mock()
+        call.task.get_loop.return_value = loop
+        call.handler = rt._Handler("tool", "x", {}, None)
+        call.cancel()
+        self.assertTrue(call.cancelled)
+
+    def test_the_end_waits_until_replies_are_written(self):
+        server, _ = make()
+        gate, written = Gate(), []
+        server.add_tool(gate.pass_through, name="gate")
+
+        class Slow(Peer):
+            def send(self, data):
+                written.append(server._owes())
+                super().send(data)
+
+        peer = Slow(server)
+        server._drained = threading.Event()
+        peer.begin("gate")
+        gate.entered()
+        gate.free.release()
+        self.assertTrue(server._drained.wait(WAIT))
+        self.assertEqual(written, [True])
+        self.assertFalse(server._owes())
+
+    def test_disconnect(self):
+        server, _ = make()
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate")
+        peer = Peer(server)
+        peer.begin("gate")
+        gate.entered()
+        for call in list(peer.calls.values()):
+            call.cancel()
+        gate.free.release()
+        self.settled(server)
+        self.assertEqual(peer.sent, [])
+
+
+class Changes(unittest.TestCase):
+    """Announced once, to whoever asked, after the acknowledgement."""
+
+    ACK = "notifications/subscriptions/acknowledged"
+
+    def setUp(self):
+        self.server, _ = make()
+        for uri in ("a:b", "a:c"):
+            self.server.add_resource(uri, lambda: "x", name=uri)
+        self.server.add_resource("t:{x}", lambda x: x, name="t", min_interval=5.0)
+        self.server.add_tool(lambda: "x", name="t")
+        self.server.add_prompt(lambda: "x", name="p")
+
+    def listen(self, peer, **wanted):
+        return peer.start("subscriptions/listen", notifications=wanted)
+
+    def tick(self, ahead=0.0):
+        return self.server._tick(time.monotonic() + ahead)
+
+    def test_acknowledged_first_SUB_01_SUB_02_SUB_03(self):
+        self.server.notify_tools_changed()
+        table = [
+            ({}, {}),
+            ({"toolsListChanged": True}, {"toolsListChanged": True}),
+            ({"toolsListChanged": False, "x": 1}, {}),
+            ({"toolsListChanged": 1}, {}),
+            (
+                {"resourceSubscriptions": ["a:b", "no:pe", "a:b", "t:5"]},
+                {"resourceSubscriptions": ["a:b", "t:5"]},
+            ),
+        ]
+        peer = Peer(self.server)
+        for wanted, honoured in table:
+            peer.sent.clear()
+            number = self.listen(peer, **wanted)
+            self.assertEqual(
+                peer.notes(self.ACK),
+                [
+                    {
+                        "_meta": {rt._SUBSCRIPTION_KEY: number},
+                        "notifications": honoured,
+                    }
+                ],
+            )
+        peer.sent.clear()
+        self.server.notify_tools_changed()
+        self.server.notify_prompts_changed()
+        self.server.notify_updated("a:b")
+        self.server.notify_updated("a:b")
+        self.server.notify_updated("a:c")
+        self.tick()
+        found = {
+            (m["method"], m["params"]["_meta"][rt._SUBSCRIPTION_KEY]) for m in peer.sent
+        }
+        self.assertEqual(
+            found,
+            {
+                ("notifications/tools/list_changed", 2),
+                ("notifications/resources/updated", 5),
+            },
+        )
+        self.assertEqual(len(peer.sent), 2)
+        updated = peer.notes("notifications/resources/updated")[0]
+        self.assertEqual(updated["uri"], "a:b")
+
+    def test_ids_of_streams(self):
+        for id in (0, "", -3, "x"):
+            peer = Peer(self.server)
+            params = {"_meta": meta(), "notifications": {"toolsListChanged": True}}
+            message = {"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen"}
+            peer.take({**message, "params": params})
+            self.server.notify_tools_changed()
+            self.tick()
+            tags = [m["params"]["_meta"][rt._SUBSCRIPTION_KEY] for m in peer.sent]
+            self.assertEqual(tags, [id, id])
+            self.server._end_listen(peer.calls[id])
+            self.assertEqual(peer.sent[-1]["id"], id)
+
+    def test_odd_filters(self):
+        server, _ = make(limits=limits(streams=2))
+        for uri in ("a:1", "a:2", "a:3"):
+            server.add_resource(uri, lambda: "x", name=uri)
+        peer = Peer(server)
+        for params in (
+            {},
+            {"notifications": None},
+            {"notifications": []},
+            {"notifications": {"resourceSubscriptions": "a:1"}},
+            {"notifications": {"resourceSubscriptions": [5]}},
+            {"notifications": {"resourceSubscriptions": None}},
+            {"notifications": {"resourceSubscriptions": ["a:1", "a:2", "a:3"]}},
+        ):
+            error = peer.ask("subscriptions/listen", **params)["error"]
+            self.assertEqual(error["code"], rt.INVALID_PARAMS, params)
+        old = Peer(server, D)
+        for n in (1, 2):
+            old.ask("resources/subscribe", uri=f"a:{n}")
+        error = old.ask("resources/subscribe", uri="a:3")["error"]
+        self.assertEqual(error["code"], rt.INVALID_PARAMS)
+
+    def test_the_end_of_a_stream_SUB_04_CAN_04(self):
+        peer = Peer(self.server)
+        one = self.listen(peer, toolsListChanged=True)
+        two = self.listen(peer, toolsListChanged=True)
+        peer.tell("notifications/cancelled", requestId=one)
+        peer.sent.clear()
+        self.server.notify_tools_changed()
+        self.tick()
+        self.assertEqual(len(peer.sent), 1)
+        self.server.notify_tools_changed()
+        self.server._end_listen(peer.calls[two])
+        self.tick()
+        result = peer.sent[-1]["result"]
+        self.assertEqual(peer.sent[-1]["id"], two)
+        self.assertEqual(result["resultType"], "complete")
+        self.assertEqual(result["_meta"][rt._SUBSCRIPTION_KEY], two)
+        self.assertEqual((peer.replies(one), peer.calls), ([], {}))
+        self.assertEqual(self.server._hub.listeners, {})
+        self.assertFalse(self.server._owes())
+
+    def test_list_changes_reach_both_eras_TOL_13_RES_07_PRM_04(self):
+        old, new = Peer(self.server, D), Peer(self.server)
+        self.listen(
+            new,
+            toolsListChanged=True,
+            promptsListChanged=True,
+            resourcesListChanged=True,
+        )
+        changes = [
+            (lambda: self.server.add_tool(lambda: 1, name="x"), "tools"),
+            (lambda: self.server.remove_tool("x"), "tools"),
+            (lambda: self.server.add_prompt(lambda: "x", name="x"), "prompts"),
+            (lambda: self.server.remove_prompt("x"), "prompts"),
+            (lambda: self.server.add_resource("x:y", lambda: 1, name="x"), "resources"),
+            (lambda: self.server.remove_resource("x:y"), "resources"),
+            (lambda: self.server.remove_resource("t:{x}"), "resources"),
+        ]
+        for change, kind in changes:
+            for peer in (old, new):
+                peer.sent.clear()
+            change()
+            self.tick()
+            for peer in (old, new):
+                methods = [m["method"] for m in peer.sent]
+                self.assertEqual(methods, [f"notifications/{kind}/list_changed"])
+
+    def test_legacy_subscriptions_RES_05(self):
+        peer, other = Peer(self.server, A), Peer(self.server, D)
+        for uri in ("a:b", "t:5"):
+            self.assertEqual(peer.ask("resources/subscribe", uri=uri)["result"], {})
+        error = peer.ask("resources/subscribe", uri="no:pe")["error"]
+        self.assertEqual(error["code"], rt.RESOURCE_NOT_FOUND)
+        for method in ("resources/subscribe", "resources/unsubscribe"):
+            for uri in (None, 5, []):
+                error = peer.ask(method, uri=uri)["error"]
+                self.assertEqual(error["code"], rt.INVALID_PARAMS)
+        self.server.notify_updated("a:b")
+        self.tick()
+        self.assertEqual(
+            peer.notes("notifications/resources/updated"), [{"uri": "a:b"}]
+        )
+        for _ in range(2):
+            reply = peer.ask("resources/unsubscribe", uri="a:b")
+            self.assertEqual(reply["result"], {})
+        self.server.notify_updated("a:b")
+        self.tick()
+        self.assertEqual(len(peer.notes("notifications/resources/updated")), 1)
+        self.assertEqual(other.notes("notifications/resources/updated"), [])
+
+    def test_a_session_without_a_stream_of_its_own(self):
+        peer = Peer(self.server, D, hello=False)
+        peer.session = rt._Session(D, {}, {})  # as stateless HTTP makes one
+        self.assertEqual(peer.ask("resources/subscribe", uri="a:b")["result"], {})
+        self.assertEqual(self.server._hub.by_uri, {})
+
+    def test_min_interval(self):
+        peer = Peer(self.server)
+        self.listen(peer, resourceSubscriptions=["t:1"])
+        peer.sent.clear()
+        now = time.monotonic()
+        for _ in range(5):
+            self.server.notify_updated("t:1")
+        self.assertIsNone(self.server._tick(now))
+        self.assertEqual(len(peer.sent), 1)
+        for _ in range(5):
+            self.server.notify_updated("t:1")
+        self.assertAlmostEqual(self.server._tick(now + 1), now + 5)
+        self.assertEqual(len(peer.sent), 1)
+        self.assertIsNone(self.server._tick(now + 5))
+        self.assertEqual(len(peer.sent), 2)
+        self.server.notify_updated("t:1")
+        peer.tell("notifications/cancelled", requestId=1)
+        self.assertIsNone(self.server._tick(now + 6))
+        hub = self.server._hub
+        self.assertEqual((hub.sent, hub.changed, hub.by_uri), ({}, {}, {}))
+
+    def test_a_stuck_reader_costs_its_flags_and_nothing_else(self):
+        stuck, quick = Peer(self.server), Peer(self.server, D)
+        self.listen(stuck, toolsListChanged=True, resourceSubscriptions=["a:b", "a:c"])
+        quick.ask("resources/subscribe", uri="a:b")
+        stuck.open = False
+        stuck.sent.clear()
+        for _ in range(100):
+            self.server.notify_updated("a:b")
+            self.server.notify_updated("a:c")
+            self.server.notify_tools_changed()
+            self.tick()
+        self.assertEqual(stuck.sent, [])
+        self.assertEqual(len(quick.notes("notifications/resources/updated")), 100)
+        stuck.open = True
+        self.tick()
+        self.assertEqual(len(stuck.sent), 3)
+        self.tick()
+        self.assertEqual(len(stuck.sent), 3)
+        stuck.open = False
+        self.server.notify_updated("a:b")
+        self.tick()
+        stuck.tell("notifications/cancelled", requestId=1)
+        stuck.open = True
+        self.tick()
+        self.assertEqual(len(stuck.sent), 3)
+        self.assertEqual(self.server._hub.stuck, {})
+
+    def test_an_unsubscribed_flag_is_not_sent_late(self):
+        peer = Peer(self.server, D)
+        for uri in ("a:b", "a:c"):
+            peer.ask("resources/subscribe", uri=uri)
+        peer.open = False
+        for uri in ("a:b", "a:c"):
+            self.server.notify_updated(uri)
+        self.tick()
+        peer.ask("resources/unsubscribe", uri="a:b")
+        peer.open = True
+        self.tick()
+        self.assertEqual(
+            peer.notes("notifications/resources/updated"), [{"uri": "a:c"}]
+        )
+
+    def test_nobody_wants_to_hear(self):
+        woken = []
+        self.server._wake = lambda: woken.append(1)
+        self.server.notify_updated("a:b")
+        self.server.notify_tools_changed()
+        self.assertEqual((woken, self.server._hub.changed), ([], {}))
+        Peer(self.server, D)
+        woken.clear()
+        self.server.notify_tools_changed()
+        self.assertEqual(woken, [1])
+
+    def test_who_may_watch_SUB_06(self):
+        self.server.add_resource("s:1", lambda: "x", name="s", scopes=("a",))
+        for scopes, code in (((), rt.FORBIDDEN), (("a",), None), (None, None)):
+            for revision in (D, E):
+                peer = Peer(self.server, revision)
+                peer.principal = tinymcp.Principal("me", scopes)
+                if revision == D:
+                    peer.ask("resources/subscribe", uri="s:1")
+                    peer.ask("resources/read", uri="s:1")
+                else:
+                    self.listen(peer, resourceSubscriptions=["s:1"])
+                found = [m["error"]["code"] for m in peer.sent if "error" in m]
+                self.assertEqual(set(found), {code} - {None})
+
+    def test_no_notice_after_the_end_whatever_the_threads_do(self):
+        stop = threading.Event()
+
+        def change():
+            while not stop.is_set():
+                self.server.notify_tools_changed()
+                self.server.notify_updated("a:b")
+                self.tick()
+
+        threads = [threading.Thread(target=change) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(60):
+                peer = Peer(self.server)
+                wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}
+                number = self.listen(peer, **wanted)
+                peer.until(lambda m: m["method"] == "notifications/resources/updated")
+                self.server._end_listen(peer.calls[number])
+                self.assertEqual(peer.sent[0]["method"], self.ACK)
+                with peer.changed:
+                    count = len(peer.sent)
+                self.assertIn("result", peer.sent[count - 1])
+                self.tick()
+                self.assertEqual(len(peer.sent), count)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+
+class Time(unittest.TestCase):
+    def test_deadlines(self):
+        lines = rt._Deadlines()
+        self.assertEqual(
+            (lines.next_due(), lines.due(1e99), lines.lines()), (None, [], [])
+        )
+        now = time.monotonic()
+        for key, seconds in (("a", 5.0), ("b", 1.0), ("c", 5.0), ("d", math.inf)):
+            lines.start(key, seconds)
+        self.assertAlmostEqual(lines.next_due(), now + 1, 1)
+        self.assertEqual(lines.due(now + 3), ["b"])
+        self.assertEqual(sorted(lines.due(now + 9)), ["a", "b", "c"])
+        line = lines.by_length[1.0]
+        line.pop("b")
+        self.assertAlmostEqual(lines.next_due(), now + 5, 1)
+
+    def test_the_engine_is_woken_for_a_nearer_deadline_only(self):
+        server, _ = make()
+        gate, woken = Gate(), []
+        server.add_tool(gate.pass_through, name="gate", timeout=100.0)
+        server.add_tool(gate.pass_through, name="soon", timeout=1.0)
+        server._wake = lambda: woken.append(1)
+        peer = Peer(server)
+        peer.begin("gate")
+        server._alarm = server._tick(time.monotonic())
+        peer.begin("gate")
+        self.assertEqual(len(woken), 1)
+        peer.begin("soon")
+        self.assertEqual(len(woken), 2)
+        gate.free.release(3)
+        for number in (1, 2, 3):
+            peer.got(number)
+
+    def test_on_idle(self):
+        server, log = make()
+        fired = threading.Semaphore(0)
+        woken = []
+        server._wake = lambda: woken.append(1)
+
+        def fall_asleep():
+            fired.release()
+            raise ValueError("x")
+
+        async def sleep():
+            fired.release()
+
+        server.on_idle(5, fall_asleep)
+        now = time.monotonic()
+        self.assertAlmostEqual(server._tick(now), now + 5, 1)
+        self.assertIsNone(server._tick(now + 6))
+        self.assertTrue(fired.acquire(timeout=WAIT))
+        self.assertIsNone(server._tick(now + 60))  # once
+        woken.clear()
+        Peer(server).ask("server/discover")
+        self.assertEqual(woken, [1])
+        self.assertIsNotNone(server._tick(time.monotonic()))
+        server._tick(time.monotonic() + 6)
+        self.assertTrue(fired.acquire(timeout=WAIT))
+        deadline = time.monotonic() + WAIT
+        while len(log) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.assertEqual([level for level, _ in log], ["error"] * 2)
+        with looped(server):
+            server._idle.clear()
+            server.on_idle(0, sleep)
+            self.assertTrue(fired.acquire(timeout=WAIT))
+
+
+if __name__ == "__main__":
+    unittest.main()

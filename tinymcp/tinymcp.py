@@ -3766,8 +3766,8 @@ class _Core:
             type(value) is dict for value in responses.values()
         ):
             raise MCPError(INVALID_PARAMS, "inputResponses must hold objects")
-        call.responses = responses
         if sealed is None:
+            call.responses = responses
             return False
         state = self._seal.open(call, sealed)
         call.answers, call.rounds, call.state = state["a"], state["r"], state["s"]
