@@ -9,7 +9,8 @@ MYPY = mypy==1.20.2
 COVERAGE = coverage[toml]==7.10.7
 
 .PHONY: test test-all lint format coverage rows schema-suite conformance
-.PHONY: proxies interop interop-short clean
+.PHONY: proxies interop interop-short
+.PHONY: fuzz soak soak-short clean
 
 test:
 	$(PYTHON) -m unittest
@@ -72,6 +73,17 @@ interop:
 
 interop-short:
 	$(PYTHON) tests/interop/run.py --short
+
+# Any bytes on stdio and HTTP, with hypothesis; the plain tests hold a short form.
+fuzz:
+	$(PYTHON) tests/fuzz/run.py
+
+# Does a server that is abused for long keep its size? CI runs the short form.
+soak:
+	$(PYTHON) tests/soak.py
+
+soak-short:
+	$(PYTHON) tests/soak.py --seconds 60
 
 clean:
 	rm -rf .cache .coverage .coverage.* .mypy_cache .ruff_cache build dist *.egg-info
