@@ -42,19 +42,21 @@ resident() {
          /^Rss:/ && low { sum += $2 } END { printf "%.1f MB\n", sum / 1024 }' \
         "/proc/$1/smaps"
 }
-mkfifo "$home/in.$$"
-for mode in "-c pass" inline async; do
-    case $mode in
-        -c*) set -- -i -q -c "import json" ;;
-        *) set -- benchmarks/app.py "$mode" stdio 0 0 ;;
-    esac
-    PYTHONPATH=$PWD "$python" "$@" <"$home/in.$$" >/dev/null 2>&1 &
+ping='{"jsonrpc":"2.0","id":1,"method":"ping"}'
+rm -f "$home/in" "$home/out"
+mkfifo "$home/in" "$home/out"
+for mode in inline async; do
+    PYTHONPATH=$PWD "$python" benchmarks/app.py $mode stdio 0 0 \
+        <"$home/in" >"$home/out" 2>"$home/errors" &
     pid=$!
-    exec 3>"$home/in.$$"
-    printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"ping"}' >&3
-    sleep 8
-    echo "RSS, $mode: $(resident $pid)"
-    exec 3>&-
-    wait $pid || true
+    exec 3>"$home/in" 4<"$home/out"
+    for _ in 1 2 3; do
+        echo "$ping" >&3
+        read -r answer <&4
+    done
+    echo "RSS of a stdio server, $mode handlers: $(resident $pid)"
+    exec 3>&- 4<&-
+    wait $pid
 done
-rm "$home/in.$$"
+
+exec "$python" -m unittest "$@"

@@ -23,8 +23,8 @@ from .targets import bare
 DATA = 48 << 20
 CAGE = """
 mount --rbind / "$0" && mount -o remount,bind,ro "$0" && cd "$0" &&
-exec env -i PATH=/usr/bin:/bin taskset -c 0 prlimit --data={data} --stack=1048576 \
-chroot . "$@"
+exec env -i PATH=/usr/sbin:/usr/bin:/bin taskset -c 0 \
+prlimit --data={data} --stack=1048576 chroot . "$@"
 """
 
 

@@ -24,10 +24,7 @@ from http11 import length, respond
 
 async def serve(reader, writer):
     writer.transport.max_size = 65536
-    while True:
-        data = await reader.read(65536)
-        if not data:
-            return writer.close()
+    while data := await reader.read(65536):
         end = data.find(b"\\r\\n\\r\\n") + 4
         writer.write(respond(data[end:]))
 
@@ -39,7 +36,7 @@ asyncio.run(main())
 
 
 def main() -> None:
-    argv = {t.name: t.argv for t in references() if t.http}
+    argv = {target.name: target.argv for target in references() if target.http}
     argv["L3 with read() and small buffers"] = [str(bare()), "-c", SERVER]
     found = {}
     for name, command in argv.items():
@@ -48,15 +45,14 @@ def main() -> None:
     for number in range(25):
         for process, connection, medians in found.values():
             times = []
-            requests = posts("echo", 150, MODERN, process.port, first=number * 150)
-            for request in requests:
+            for request in posts("echo", 150, MODERN, process.port, b"", number * 150):
                 start = time.perf_counter()
                 connection.call(request)
                 times.append(time.perf_counter() - start)
             medians.append(statistics.median(times) * 1e6)
     for name, (process, _, medians) in found.items():
-        print(f"{name:34} {statistics.median(medians):7.1f} us")
         process.__exit__()
+        print(f"{name:34} {statistics.median(medians):7.1f} us")
 
 
 main()
