@@ -142,9 +142,9 @@ class Clients(unittest.TestCase):
                 )
 
     def test_what_a_session_keeps_is_bounded(self):
-        peer = Peer(quiet())
+        peer = Peer(quiet(limits=Limits(client=2000)))
         params = {"protocolVersion": D, "capabilities": {}}
-        params["clientInfo"] = {"name": "x", "junk": [[]] * 5000}
+        params["clientInfo"] = {"name": "x", "junk": [[]] * 1000}
         message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
         peer.give(message)
         self.assertEqual(peer.got(1)["error"]["code"], -32602)
