@@ -4,7 +4,7 @@ python3 tests/soak.py [--seconds 1200]    on loopback only; exit 1 if anything g
 
 One server process per transport. Clients open sessions and drop them, listen to a fast
 resource, read a stream not at all, cancel, fail, send too much, vanish. After a warm-up
-its size is measured with all clients gone, and again at the end: RSS (1 MB may come, the
+its size is measured with all clients gone, and again at the end: RSS (1 MB may come, a
 heap takes long to settle), blocks of Python, calls, sessions, tasks, threads and file
 descriptors. At last it gets SIGTERM under load: exit 0, no traceback.
 """

@@ -1,0 +1,205 @@
+"""SIGTERM under load, and starting again after a kill -9."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from tests.test_endpoint import Client, initialize, legacy, modern, request, soon
+from tests.test_field import META, PATIENCE, call, hello, parse
+from tests.test_streams import HOME, POSIX, App, line
+
+SERVER = """
+import os, sys, threading, time
+from tinymcp import Context, Limits, Server
+server = Server("ending", "1", limits=Limits(grace=5.0))
+
+@server.tool
+def slow(ctx: Context) -> str:
+    ctx.info("entered")
+    print("entered", file=sys.stderr, flush=True)
+    time.sleep(0.5)
+    return "slow"
+
+@server.tool
+async def nap(ctx: Context) -> str:
+    import asyncio
+    print("entered", file=sys.stderr, flush=True)
+    await asyncio.sleep(0.5)
+    return "napped"
+
+server.run(*sys.argv[1:2], **eval(sys.argv[2]))
+"""
+LISTEN = {"notifications": {"toolsListChanged": True}}
+
+
+def start(kind, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVER, kind, repr(options)],
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for(process, *words):
+    """Read its log until each word was there as often as it is given."""
+    left = list(words)
+    while left:
+        text = process.stderr.readline()
+        if not text:
+            raise AssertionError("it has ended")
+        for word in left:
+            if word in text:
+                left.remove(word)
+                break
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(kind, **options):
+    process = start(kind, **options)
+    try:
+        wait_for(process, b"serving on")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@unittest.skipUnless(POSIX, "POSIX signals")
+class Terminated(unittest.TestCase):
+    def ended(self, process):
+        process.wait(PATIENCE)
+        err = process.stderr.read()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertNotIn(b"Traceback", err)
+        self.assertNotIn(b"Exception ignored", err)
+
+    def test_http_answers_what_it_has_accepted(self):
+        port = free_port()
+        with running("http", port=port) as process, contextlib.ExitStack() as stack:
+
+            def client():
+                return stack.enter_context(Client(port))
+
+            first = client()
+            first.send(initialize())
+            session = first.reply().headers["mcp-session-id"]
+            listener, stream = client(), client()
+            listener.send(modern("subscriptions/listen", LISTEN, "l"))
+            listener.head()
+            listener.chunk()
+            stream.send(request("GET", headers=[("Mcp-Session-Id", session)]))
+            stream.head()
+            calls = [client() for _ in range(6)]
+            for n, each in enumerate(calls):
+                name = ("slow", "nap")[n % 2]
+                data = modern("tools/call", {"name": name}, n)
+                if n == 5:
+                    data = legacy(session, "tools/call", {"name": name}, n)
+                each.send(data)
+            silent = [client() for _ in range(5)]
+            wait_for(process, *[b"entered"] * 6)
+            process.send_signal(signal.SIGTERM)
+            for n, each in enumerate(calls):
+                reply = each.reply()
+                self.assertEqual(reply.status, 200)
+                self.assertEqual(reply.json["id"], n)
+                self.assertFalse(reply.json["result"].get("isError"), reply.json)
+            self.assertEqual([m["id"] for m in listener.messages()], ["l"])
+            self.assertEqual([d for _, d in stream.events()], [])
+            for each in silent:
+                self.assertTrue(each.closed())
+            self.ended(process)
+
+    def test_stdio_answers_what_it_has_accepted(self):
+        for loop in (False, True):
+            code = SERVER.replace("server.run(*sys.argv[1:2], **eval(sys.argv[2]))", "")
+            if not loop:
+                code = code.replace("async def", "def").replace("await asyncio", "time")
+            with App(loop, code=code) as app:
+                app.send(hello() + line("subscriptions/listen", LISTENING, "l"))
+                app.send(call("slow", {}, 1) + call("nap", {}, 2))
+                wait_for(app.process, b"entered", b"entered")
+                app.process.send_signal(signal.SIGTERM)
+                out = [parse(m) for m in app.process.stdout]
+                self.ended(app.process)
+            replies = {m["id"]: m for m in out if "id" in m}
+            self.assertEqual(set(replies), {"i", "l", 1, 2})
+            self.assertEqual(replies[1]["result"]["content"][0]["text"], "slow")
+
+    def test_a_unix_socket_answers_what_it_has_accepted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + "/s"
+            with running("unix", unix=path) as process:
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.settimeout(PATIENCE)
+                    client.connect(path)
+                    client.sendall(hello() + call("slow", {}, 1) + call("nap", {}, 2))
+                    wait_for(process, b"entered", b"entered")
+                    process.send_signal(signal.SIGTERM)
+                    with client.makefile("rb") as file:
+                        out = [json.loads(each) for each in file]
+                    self.assertEqual(
+                        {m["id"] for m in out if "id" in m}, {"i", 1, 2}, out
+                    )
+                self.ended(process)
+            self.assertFalse(pathlib.Path(path).exists())
+
+
+LISTENING = {**LISTEN, "_meta": META}
+
+
+@unittest.skipUnless(POSIX, "POSIX signals")
+class Killed(unittest.TestCase):
+    def test_the_port_is_free_at_once(self):
+        port = free_port()
+        for _ in range(2):
+            with running("http", port=port) as process, Client(port) as client:
+                client.send(modern("tools/list"))
+                self.assertEqual(client.reply().status, 200)
+                process.kill()
+                process.wait(PATIENCE)
+
+    def test_a_stale_socket_is_replaced_and_a_live_one_is_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + "/s"
+            with running("unix", unix=path) as process:
+                process.kill()
+                process.wait(PATIENCE)
+            self.assertTrue(pathlib.Path(path).exists())
+            with running("unix", unix=path) as process:
+                second = start("unix", unix=path)
+                _, err = second.communicate(timeout=PATIENCE)
+                self.assertNotEqual(second.returncode, 0)
+                self.assertIn(b"is served already", err)
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(path)
+                    client.sendall(line("ping"))
+                    self.assertIn(b'"result"', client.recv(1000))
+
+    def test_a_client_notices(self):
+        with App(code=SERVER.replace("server.run(*s", "#")) as app:
+            app.send(line("ping"))
+            app.read()
+            app.process.kill()
+            self.assertEqual(app.process.stdout.read(), b"")
+            soon(lambda: app.process.poll() is not None, "gone")
+            self.assertEqual(threading.active_count(), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
