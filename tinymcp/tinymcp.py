@@ -2649,8 +2649,11 @@ class _Seal:
             if state["n"] in self.used:
                 raise MCPError(INVALID_PARAMS, "Invalid requestState")
             now = self.clock()
-            for nonce in [nonce for nonce, due in self.used.items() if due < now]:
-                del self.used[nonce]
+            while self.used:
+                oldest = next(iter(self.used))  # all live equally long
+                if self.used[oldest] >= now:
+                    break
+                del self.used[oldest]
             if len(self.used) >= 16384:  # to forget one would let it be used again
                 raise MCPError(TOO_MANY_REQUESTS, "Too many answers, retry later")
             self.used[state["n"]] = state["e"]
