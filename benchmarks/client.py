@@ -143,12 +143,16 @@ class Http:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.session = b""
+        self.connect()
+
+    def connect(self) -> None:
+        """Again before a burst: some peers close a connection that rests for 5 s."""
+        self.socket = socket.create_connection(("127.0.0.1", self.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel's time-out: Python's own would cost a poll before every recv.
         limit = struct.pack("ll", 30, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        self.session = b""
 
     def call(self, request: bytes) -> bytes:
         """The response, head included."""

@@ -244,6 +244,10 @@ class Peer:
     def latency(self, kind: str, count: int, keep: bool = True) -> None:
         """Sequential calls: p50 and p99 in us, and the CPU that the server took."""
         connection = self.lists if kind == "list" else self.connection
+        if self.transport == "http":
+            connection.close()
+            connection.connect()
+            connection.call(self.requests("echo", 1, connection)[0])
         requests = self.requests(kind, count, connection)
         times = []
         clock = time.perf_counter

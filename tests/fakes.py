@@ -59,7 +59,11 @@ class Script:
         info = {"name": "fake", "version": "1"}
         if method == "server/discover" and modern:
             result = {"supportedVersions": [MODERN], "capabilities": self.capabilities}
-            return {**result, "instructions": "Hi.", "_meta": {META + "serverInfo": info}}
+            return {
+                **result,
+                "instructions": "Hi.",
+                "_meta": {META + "serverInfo": info},
+            }
         if method == "initialize" and not modern:
             result = {"protocolVersion": LEGACY, "capabilities": self.capabilities}
             return {**result, "serverInfo": info, "instructions": "Hi."}
@@ -267,7 +271,9 @@ def over_http(script, session=None, sse=False):
             body = chunk(event(reply)) + b"0\r\n\r\n"
             return SSE + b"Transfer-Encoding: chunked\r\n\r\n" + body
         error = reply.get("error", {}).get("code")
-        status = 200 if script.era == "legacy" else {None: 200, -32601: 404}.get(error, 400)
+        status = (
+            200 if script.era == "legacy" else {None: 200, -32601: 404}.get(error, 400)
+        )
         return response(status, reply, **headers)
 
     return answer

@@ -171,7 +171,11 @@ class ChildTest(Logged):
 
     async def test_field_E07_cancelled_start(self):
         """connect() cancelled half-way."""
-        spec = {"discover": "silent", "initialize": "silent", "starts": str(self.starts)}
+        spec = {
+            "discover": "silent",
+            "initialize": "silent",
+            "starts": str(self.starts),
+        }
         for pause in (0.0, 0.02, 0.1):
             trial = self.attempt({**spec, "ignores": True}, limits=quick(grace=0.2))
             task = asyncio.ensure_future(trial)
@@ -352,7 +356,10 @@ class StreamTest(Logged):
             waiting.append(server.seen[-1]["id"])
             if len(waiting) == 2:
                 text = json.dumps(
-                    [{"jsonrpc": "2.0", "id": i, "result": {"n": i}} for i in waiting[::-1]]
+                    [
+                        {"jsonrpc": "2.0", "id": i, "result": {"n": i}}
+                        for i in waiting[::-1]
+                    ]
                 )
                 server.writer.write(text.encode() + b"\n")
 
@@ -387,7 +394,13 @@ class RulesTest(unittest.TestCase):
         for text, wanted in cases.items():
             parts = url(text)
             self.assertEqual((parts.host, parts.port, parts.target), wanted, text)
-        for text in ("ftp://x", "http://", "http://u:p@h/", "http://h/ x", "http://h:x/"):
+        for text in (
+            "ftp://x",
+            "http://",
+            "http://u:p@h/",
+            "http://h/ x",
+            "http://h:x/",
+        ):
             with self.assertRaises(ValueError, msg=text):
                 url(text)
         base = url("http://h:1/mcp")
@@ -509,7 +522,9 @@ class HttpTest(Logged):
             "within an event": head + half,
             "empty 200": response(200, b""),
             "202 for a request": response(202, b""),
-            "HTML 502": response(502, b"<html><b>Bad gateway</b>", content_type="text/html"),
+            "HTML 502": response(
+                502, b"<html><b>Bad gateway</b>", content_type="text/html"
+            ),
             "not HTTP": b"SSH-2.0-OpenSSH_9\r\n\r\n",
             "bad header": b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
             "bad length": response(200, b"", content_length="-1"),
@@ -594,8 +609,10 @@ class HttpTest(Logged):
         self.assertEqual(len(server.sent("tools/call")), 1)
 
     async def test_answer_shapes(self):
-        """HTM-01, HTM-20, HTM-21: chunked or sized, 1.0 or 1.1, after a 100, any case."""
-        reply = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"resultType":"complete"}}'
+        """HTM-01, HTM-20, HTM-21: chunked or sized, 1.0 or 1.1, after a 100."""
+        reply = (
+            b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"resultType":"complete"}}'
+        )
 
         def shape(request):
             body = reply % request.json["id"]
@@ -606,7 +623,8 @@ class HttpTest(Logged):
                 + chunk(a)
                 + b"%x;x=y\r\n%s\r\n0\r\nTrailer: x\r\n\r\n" % (len(b), b),
                 b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + body,
-                b"HTTP/1.1 100 Continue\r\n\r\n" + response(200, body, content_type="a/json"),
+                b"HTTP/1.1 100 Continue\r\n\r\n"
+                + response(200, body, content_type="a/json"),
                 response(200, body, connection="close"),
                 response(200, body, content_type=None),
                 SSE + b"\r\n: hi\r\n\r\ndata: " + body + b"\n\n",
@@ -622,11 +640,13 @@ class HttpTest(Logged):
             writer.write(data[: len(data) // 2])
             await writer.drain()
             writer.write(data[len(data) // 2 :])
-            return b"" if number in (0, 2, 4) else None  # others end with the connection
+            return (
+                b"" if number in (0, 2, 4) else None
+            )  # others end with the connection
 
         server = await self.served(answer)
         async with self.client(server.url) as client:
-            for number in range(6):
+            for _ in range(6):
                 self.assertEqual((await client.call_tool("x")).content, [])
         accept = server.seen[0].headers["accept"]
         self.assertEqual(accept, "application/json, text/event-stream")
@@ -646,7 +666,9 @@ class HttpTest(Logged):
         async with self.client(server.url) as client:
             self.assertEqual(client.protocol_version, MODERN)
             location = "http://example.invalid/mcp"
-            with self.assertRaisesRegex(ConnectionLost, "refused a redirect to http://e"):
+            with self.assertRaisesRegex(
+                ConnectionLost, "refused a redirect to http://e"
+            ):
                 await client.list_tools()
             location = "/mcp"
             with self.assertRaisesRegex(ConnectionLost, "too many"):
@@ -796,7 +818,10 @@ class HttpTest(Logged):
         plain = over_http(script, session="s-1")
 
         async def answer(request, writer):
-            if request.method == "POST" and request.json.get("method") == "prompts/list":
+            if (
+                request.method == "POST"
+                and request.json.get("method") == "prompts/list"
+            ):
                 error = {"code": -32601, "message": "Method not found"}
                 reply = {"jsonrpc": "2.0", "id": request.json["id"], "error": error}
                 return response(404, reply)
@@ -984,7 +1009,11 @@ class HttpTest(Logged):
         print_ = hashlib.sha256(ssl.PEM_cert_to_DER_cert(block)).hexdigest()
         colons = "SHA256:" + ":".join(re.findall("..", print_.upper()))
         server = await self.served(over_http(Script()), ssl=self.context())
-        for options in ({"ca_file": ca}, {"fingerprint": print_}, {"fingerprint": colons}):
+        for options in (
+            {"ca_file": ca},
+            {"fingerprint": print_},
+            {"fingerprint": colons},
+        ):
             async with self.client(server.url, **options) as client:
                 await client.ping()
         given = ssl.create_default_context(cafile=ca)

@@ -103,8 +103,8 @@ class Introspection:
 
     url: the introspection endpoint (https, or http on loopback). client_id, secret: how
     we authenticate there (Basic). keep: seconds that an answer is kept, never beyond
-    `exp`; 0 asks each time. timeout: seconds for one question; without an answer a token
-    is not valid.
+    `exp`; 0 asks each time. timeout: seconds for one question; without an answer a
+    token is not valid.
     """
 
     def __init__(
