@@ -9,7 +9,7 @@ MYPY = mypy==1.20.2
 COVERAGE = coverage[toml]==7.10.7
 
 .PHONY: test test-all lint format coverage rows schema-suite conformance
-.PHONY: proxies interop interop-short
+.PHONY: bench counts tiny arm proxies interop interop-short
 .PHONY: fuzz soak soak-short clean
 
 test:
@@ -91,3 +91,19 @@ clean:
 # Three instances behind nginx and HAProxy (Debian: nginx-light, haproxy).
 proxies:
 	$(PYTHON) tests/interop/proxies.py
+
+# What it costs: beside bare references; PEERS=--peers installs and measures others too.
+bench:
+	$(PYTHON) -m benchmarks $(PEERS)
+
+# Instruction counts; fails when one grew by more than 5 % on the same interpreter.
+counts:
+	$(PYTHON) -m benchmarks counts --check
+
+# The board example with 48 MB, one processor and a read-only root (needs root).
+tiny:
+	$(PYTHON) -m benchmarks.tiny
+
+# The test suite on 32-bit ARM under qemu-user (needs root, debootstrap, qemu).
+arm:
+	benchmarks/arm.sh
