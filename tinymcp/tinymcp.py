@@ -2154,6 +2154,8 @@ def _fit(block: dict[str, Any], revision: str) -> dict[str, Any]:
 
 _Reply = tuple[bytes, int]  # (body, JSON-RPC error code or 0)
 _NONE: dict[str, Any] = {}  # shared, and never written to
+_INT_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{%b%b}}'
+_TEXT_RESULT = _INT_RESULT.replace(b"%d", b"%b")
 
 
 class _Deadlines:
@@ -2207,11 +2209,10 @@ class _Bucket:
 
     def take(self) -> float:
         """0 if a token was there, else the seconds until one is."""
-        now = time.monotonic()
-        after = max(self.spent, now) + self.step
-        wait = after - now - self.span
-        if wait > 1e-6:
-            return wait
+        now, after = time.monotonic(), self.spent
+        after = (after if after > now else now) + self.step
+        if after - now - self.span > 1e-6:
+            return after - now - self.span
         self.spent = after
         return 0.0
 
@@ -3126,15 +3127,12 @@ class _Core:
 
     # Messages
 
-    def _dispatch(self, message: Any, peer: _Peer, size: int = 0) -> Any:
+    def _dispatch(self, message: Any, peer: Any, size: int = 0) -> Any:
         """A reply (body, code), a _Call or _Batch to launch, or None."""
         if self._idle:
             self._hear()
         if type(message) is list:
             return self._batch(message, peer, size)
-        return self._one(message, peer, size)
-
-    def _one(self, message: Any, peer: Any, size: int) -> Any:
         call = None
         try:
             kind = _classify(message)
@@ -3142,26 +3140,20 @@ class _Core:
                 call = _Call(self, peer, message, size)
                 if self._audit is None:
                     return self._request(call)
-                return self._audited(call)
+                call.began = time.monotonic()
+                found = self._request(call)
+                if type(found) is tuple:
+                    self._record(call, "error" if call.failed or found[1] else "ok")
+                return found
             if kind == "notification":
                 self._notified(message["method"], message.get("params", _NONE), peer)
             else:
                 self._answered(message, peer)
         except MCPError as error:
+            if call is not None:
+                self._record(call, f"refused {error.code}")
             return self._error(error, call)
         return None
-
-    def _audited(self, call: _Call) -> Any:
-        """As _request, and one line in the audit for a reply that comes at once."""
-        call.began = time.monotonic()
-        try:
-            found = self._request(call)
-        except MCPError as error:
-            self._record(call, f"refused {error.code}")
-            raise
-        if type(found) is tuple:
-            self._record(call, "error" if call.failed or found[1] else "ok")
-        return found
 
     def _record(self, call: _Call, outcome: str) -> None:
         """Who called what, and how it ended; argument values only if asked for."""
@@ -3198,7 +3190,8 @@ class _Core:
             return self._error(MCPError(INVALID_REQUEST, text))
         batch = _Batch(peer, len(messages) + 1)
         for message in messages:
-            found = self._one(message, batch, size // len(messages))
+            message = None if type(message) is list else message  # no message either
+            found = self._dispatch(message, batch, size // len(messages))
             if type(found) is _Call:
                 batch.found.append(found)
             else:
@@ -3315,12 +3308,9 @@ class _Core:
             tail = b""
             if call.modern:
                 tail = self._tails.get(hints) or self._tail(hints)
-        request_id = call.id
-        if type(request_id) is int:
-            start = b'{"jsonrpc":"2.0","id":%d,"result":{' % request_id
-        else:
-            start = b'{"jsonrpc":"2.0","id":' + _encode(call.id) + b',"result":{'
-        return start + members + tail + b"}}", 0
+        if type(call.id) is int:
+            return _INT_RESULT % (call.id, members, tail), 0
+        return _TEXT_RESULT % (_encode(call.id), members, tail), 0
 
     def _tail(self, hints: Any, meta: Any = None) -> bytes:
         """The members that every modern result ends with."""
@@ -3526,8 +3516,10 @@ class _Core:
         elif type(given) is not dict:
             raise MCPError(INVALID_PARAMS, "arguments must be an object")
         call.name, call.handler = name, tool
-        self._authorize(call.peer, tool)
-        if not (call.modern and self._resume(call)):
+        if tool.scopes:
+            self._authorize(call.peer, tool)
+        again = "requestState" in params or "inputResponses" in params
+        if not (again and self._resume(call)):
             wait = self._tool_bucket.take() or (tool.rate.take() if tool.rate else 0.0)
             if wait:
                 text = f"Rate limit: retry in {wait:.1f} seconds"
