@@ -2569,7 +2569,7 @@ class Changes(unittest.TestCase):
         self.assertEqual(result["resultType"], "complete")
         self.assertEqual(result["_meta"][rt._SUBSCRIPTION_KEY], two)
         self.assertEqual((peer.replies(one), peer.calls), ([], {}))
-        self.assertEqual(self.server._hub.listeners, {})
+        self.assertEqual(self.server._hub.wanted, {})
         self.assertFalse(self.server._owes())
 
     def test_list_changes_reach_both_eras_TOL_13_RES_07_PRM_04(self):
@@ -2625,7 +2625,7 @@ class Changes(unittest.TestCase):
         peer = Peer(self.server, D, hello=False)
         peer.session = rt._Session(D, {}, {})  # as stateless HTTP makes one
         self.assertEqual(peer.ask("resources/subscribe", uri="a:b")["result"], {})
-        self.assertEqual(self.server._hub.by_uri, {})
+        self.assertEqual(self.server._hub.wanted, {})
 
     def test_min_interval(self):
         peer = Peer(self.server)
@@ -2646,7 +2646,7 @@ class Changes(unittest.TestCase):
         peer.tell("notifications/cancelled", requestId=1)
         self.assertIsNone(self.server._tick(now + 6))
         hub = self.server._hub
-        self.assertEqual((hub.sent, hub.changed, hub.by_uri), ({}, {}, {}))
+        self.assertEqual((hub.told, hub.changed, hub.wanted), ({}, {}, {}))
 
     def test_a_stuck_reader_costs_its_flags_and_nothing_else(self):
         stuck, quick = Peer(self.server), Peer(self.server, D)
@@ -2673,7 +2673,7 @@ class Changes(unittest.TestCase):
         stuck.open = True
         self.tick()
         self.assertEqual(len(stuck.sent), 3)
-        self.assertEqual(self.server._hub.stuck, {})
+        self.assertEqual(self.server._hub.waiting, {})
 
     def test_an_unsubscribed_flag_is_not_sent_late(self):
         peer = Peer(self.server, D)

@@ -2159,11 +2159,11 @@ _TEXT_RESULT = _INT_RESULT.replace(b"%d", b"%b")
 
 
 class _Deadlines:
-    """Time-outs of few lengths: for each an insertion-ordered dict key -> due time.
+    """Time-outs of few lengths: for each a dict key -> due time, oldest first.
 
-    Starting and stopping are one dictionary operation each, whatever the number; the
-    first entry of each dict is the earliest. Popping an entry is atomic, so whoever
-    gets it owns the end of the thing it stands for.
+    Starting and stopping are one dictionary operation each, whatever the number.
+    Popping an entry is atomic, so whoever gets it owns the end of the thing it stands
+    for. (So are min() and list() of a dictionary: no other thread comes between.)
     """
 
     def __init__(self) -> None:
@@ -2176,27 +2176,17 @@ class _Deadlines:
         line[key] = time.monotonic() + seconds
         return line
 
-    def next_due(self) -> Optional[float]:
-        return min((self._first(line) for line in self.lines()), default=None)
-
-    def _first(self, line: dict[Any, float]) -> float:
-        try:
-            return next(iter(line.values()), math.inf)
-        except RuntimeError:  # another thread came between: look again at once
-            return 0.0
-
     def lines(self) -> list[dict[Any, float]]:
         return [line for line in list(self.by_length.values()) if line]
 
+    def next_due(self) -> Optional[float]:
+        dues = (min(line.values(), default=math.inf) for line in self.lines())
+        return min(dues, default=None)
+
     def due(self, now: float) -> list[Any]:
         """Keys whose time has come; they stay until their owner pops them."""
-        found = []
-        for line in self.lines():
-            for key, when in list(line.items()):
-                if when > now:
-                    break
-                found.append(key)
-        return found
+        every = [entry for line in self.lines() for entry in list(line.items())]
+        return [key for key, when in every if when <= now]
 
 
 class _Bucket:
@@ -2480,17 +2470,16 @@ class _Batch:
 
 
 class _Listener:
-    """One stream of change notifications and what it wants."""
+    """One stream of change notifications, and what it wants: (kind, URI or "")."""
 
-    __slots__ = "peer meta kinds uris pending session".split()
+    __slots__ = "peer meta keys pending session".split()
 
-    def __init__(self, peer: Any, kinds: Iterable[str], uris: Iterable[str]) -> None:
+    def __init__(self, peer: Any, keys: Iterable[tuple[str, str]]) -> None:
         self.peer = peer
         self.session: Optional[_Session] = None  # a legacy one
         self.meta: dict[str, Any] = {}  # _meta with the id of the stream, 2026-07-28
-        self.kinds = frozenset(kinds)
-        self.uris = set(uris)
-        self.pending: dict[tuple[str, str], None] = {}  # waits for the peer
+        self.keys = set(keys)
+        self.pending: dict[tuple[str, str], None] = {}  # what it is still to hear
 
     def ready(self) -> bool:
         initialized = self.session is None or self.session.ready
@@ -2512,79 +2501,61 @@ class _Hub:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.listeners: dict[_Listener, None] = {}
-        self.by_uri: dict[str, dict[_Listener, None]] = {}
-        self.changed: dict[tuple[str, str], float] = {}  # change -> earliest time
-        self.sent: dict[str, float] = {}  # uri -> when it was last announced
-        self.stuck: dict[_Listener, None] = {}
+        self.wanted: dict[tuple[str, str], dict[_Listener, None]] = {}
+        self.changed: dict[tuple[str, str], float] = {}  # -> earliest time to tell
+        self.told: dict[tuple[str, str], float] = {}  # -> when it was last told
+        self.waiting: dict[_Listener, None] = {}  # those with something pending
 
     def add(self, listener: _Listener, first: Optional[bytes] = None) -> None:
         """Join. `first` is sent before anything else, and no change is missed."""
         with self.lock:
-            self.listeners[listener] = None
-            for uri in listener.uris:
-                self.by_uri.setdefault(uri, {})[listener] = None
+            for key in listener.keys:
+                self.wanted.setdefault(key, {})[listener] = None
             if first is not None:
                 listener.peer.send(first)
 
     def remove(self, listener: Optional[_Listener]) -> None:
         with self.lock:
-            if listener is not None and listener in self.listeners:
-                del self.listeners[listener]
-                self.stuck.pop(listener, None)
-                for uri in list(listener.uris):
-                    self.watch(listener, uri, False)
+            for key in list(listener.keys) if listener is not None else ():
+                self.watch(listener, key, False)
 
-    def watch(self, listener: _Listener, uri: str, wanted: bool) -> None:
-        """A legacy client subscribes to a resource, or no more."""
+    def watch(self, listener: Any, key: tuple[str, str], wanted: bool = True) -> None:
         with self.lock:
-            streams = self.by_uri.setdefault(uri, {})
             if wanted:
-                streams[listener] = None
-                listener.uris.add(uri)
+                listener.keys.add(key)
+                self.wanted.setdefault(key, {})[listener] = None
                 return
-            listener.uris.discard(uri)
-            listener.pending.pop(("updated", uri), None)
+            listener.keys.discard(key)
+            listener.pending.pop(key, None)
+            if not listener.pending:
+                self.waiting.pop(listener, None)
+            streams = self.wanted.get(key, {})
             streams.pop(listener, None)
-            if not streams:
-                del self.by_uri[uri]
-                self.sent.pop(uri, None)
-                self.changed.pop(("updated", uri), None)
+            for table in (self.wanted, self.changed, self.told) if not streams else ():
+                table.pop(key, None)
 
-    def mark(self, kind: str, uri: str = "", interval: float = 0.0) -> bool:
+    def mark(self, key: tuple[str, str], interval: float = 0.0) -> bool:
         """Note a change; True if somebody wants to hear of it."""
         with self.lock:
-            if not (self.by_uri.get(uri) if kind == "updated" else self.listeners):
-                return False
-            due = self.sent.get(uri, -math.inf) + interval if interval else -math.inf
-            self.changed.setdefault((kind, uri), due)
-            return True
+            if key in self.wanted:
+                due = self.told.get(key, -math.inf) + interval
+                self.changed.setdefault(key, due if interval else -math.inf)
+            return key in self.wanted
 
     def collect(self, now: float) -> tuple[list[tuple[Any, bytes]], Optional[float]]:
         """What to send now, and when to come again."""
         out: list[tuple[Any, bytes]] = []
         with self.lock:
-            for listener in [each for each in self.stuck if each.ready()]:
-                del self.stuck[listener]
-                out += map(listener.message, listener.pending)
-                listener.pending = {}
             for key in [key for key, due in self.changed.items() if due <= now]:
                 del self.changed[key]
-                out += self._announce(key, now)
+                self.told[key] = now
+                for listener in self.wanted[key]:
+                    listener.pending[key] = self.waiting[listener] = None
+            for listener in [each for each in self.waiting if each.ready()]:
+                del self.waiting[listener]
+                out += map(listener.message, listener.pending)
+                listener.pending = {}
             return out, min(self.changed.values(), default=None)
-
-    def _announce(self, key: tuple[str, str], now: float) -> list[tuple[Any, bytes]]:
-        kind, uri = key
-        wanted = [each for each in self.listeners if kind in each.kinds]
-        if kind == "updated":
-            wanted = list(self.by_uri[uri])
-            self.sent[uri] = now
-        able = [listener for listener in wanted if listener.ready()]
-        for listener in wanted if len(able) < len(wanted) else ():
-            if listener not in able:
-                listener.pending[key] = None
-                self.stuck[listener] = None
-        return [listener.message(key) for listener in able]
 
 
 class _Seal:
@@ -3366,7 +3337,7 @@ class _Core:
         revision = version if version in _LEGACY else D
         session = call.peer.open_session(_Session(revision, capabilities, info))
         if session is not None:
-            session.listener = _Listener(session.peer, _KINDS, ())
+            session.listener = _Listener(session.peer, [(kind, "") for kind in _KINDS])
             session.listener.session = session
             self._hub.add(session.listener)
             if old is not None:  # the same process again: its questions stay
@@ -3397,9 +3368,9 @@ class _Core:
         if wanted or type(uri) is not str:
             self._authorize(call.peer, self._find(uri)[0])
         if listener is not None:
-            if wanted and len(listener.uris) >= self._limits.streams:
+            if wanted and len(listener.keys) >= self._limits.streams + len(_KINDS):
                 raise MCPError(INVALID_PARAMS, "Too many subscriptions")
-            self._hub.watch(listener, uri, wanted)
+            self._hub.watch(listener, ("updated", uri), wanted)
         return self._result(call, b"")
 
     # Modern discovery and subscriptions
@@ -3415,16 +3386,11 @@ class _Core:
         wanted: Any = call.params.get("notifications")
         uris = wanted.get("resourceSubscriptions", []) if type(wanted) is dict else None
         if type(uris) is not list or not all(type(uri) is str for uri in uris):
-            text = (
-                "notifications must be an object, resourceSubscriptions a list of URIs"
-            )
+            text = "notifications must be an object, resourceSubscriptions a list"
             raise MCPError(INVALID_PARAMS, text)
-        kinds = [
-            kind
-            for kind in _KINDS
-            if self._offers(kind) and wanted.get(_CHANGES[kind][1]) is True
-        ]
-        honoured: dict[str, Any] = {_CHANGES[kind][1]: True for kind in kinds}
+        kinds = [kind for kind in _KINDS if wanted.get(_CHANGES[kind][1]) is True]
+        keys = [(kind, "") for kind in kinds if self._offers(kind)]
+        honoured: dict[str, Any] = {_CHANGES[kind][1]: True for kind, _ in keys}
         found = {uri: self._registry.find_resource(uri)[0] for uri in uris}
         known = [uri for uri, record in found.items() if record is not None]
         for uri in known:
@@ -3433,7 +3399,8 @@ class _Core:
             raise MCPError(INVALID_PARAMS, "Too many subscriptions")
         if known:
             honoured["resourceSubscriptions"] = known
-        call.listener = _Listener(call.peer, kinds, known)
+        keys += [("updated", uri) for uri in known]
+        call.listener = _Listener(call.peer, keys)
         call.listener.meta = {"_meta": {_SUBSCRIPTION_KEY: call.id}}
         call.state = {**call.listener.meta, "notifications": honoured}
         return self._accept(call)
@@ -4050,7 +4017,7 @@ class _Core:
         self._enqueue(call)
 
     def _changed(self, kind: str, uri: str = "", interval: float = 0.0) -> None:
-        if self._hub.mark(kind, uri, interval):
+        if self._hub.mark((kind, uri), interval):
             self._wake()
 
 
