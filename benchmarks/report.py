@@ -151,11 +151,12 @@ def picture(results: Results) -> str:
         ("{t}.{era}.cold", "spawn to first reply", "ms"),
     ]
     parts, top = [], 46
-    for transport, title, skip in (
-        ("stdio", "stdio", ("tiny async", "L2r")),
-        ("http", "Streamable HTTP", ("tiny def", "tiny inline")),
+    for transport, title, base in (
+        ("stdio", "stdio", "L1"),
+        ("http", "Streamable HTTP", "L3"),
     ):
-        names = [n for n in results.names if n not in skip]
+        peers = [n for n in results.names if n[0] != "L" and n[:4] != "tiny"]
+        names = ["tiny inline", base, *peers]
         names = [n for n in names if results.get(f"{transport}.loaded.pss", n)]
         parts.append(f'<text x="16" y="{top}" class="t">{title}</text>')
         for place, (row, label, unit) in enumerate(columns):
@@ -168,11 +169,11 @@ def picture(results: Results) -> str:
         ".n{fill:#57606a}.o{fill:#1a7f37}.r{fill:#afb8c1}.p{fill:#0969da}"
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="920" height="{top - 26}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="920" height="{top - 18}">'
         f"<style>{style}</style>"
         '<rect width="100%" height="100%" rx="8" fill="#fff"/>'
-        '<text x="16" y="22">green: tinymcp; grey: bare reference, '
-        "no framework; blue: peers. Shorter is better.</text>"
+        '<text x="16" y="22">tinymcp with inline handlers, a bare loop that answers '
+        "the same JSON, and other servers. Shorter is better.</text>"
         + "".join(parts)
         + "</svg>\n"
     )
@@ -193,9 +194,10 @@ def bars(results, row: str, transport: str, names, x: int, y: int) -> list[str]:
         if found is None:
             continue
         kind = "o" if name.startswith("tiny") else "r" if name[0] == "L" else "p"
+        shown = {"o": "tinymcp", "r": "bare loop"}.get(kind, name)
         width = max(2.0, 140 * found / most)
         out.append(
-            f'<text x="{x}" y="{y + 12}" class="n">{name}</text>'
+            f'<text x="{x}" y="{y + 12}" class="n">{shown}</text>'
             f'<rect x="{x + 74}" y="{y + 2}" width="{width:.1f}" height="13" rx="2" '
             f'class="{kind}"/>'
             f'<text x="{x + 80 + width:.1f}" y="{y + 12}">{number(found)}</text>'
