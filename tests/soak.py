@@ -83,7 +83,7 @@ def sizes() -> dict:
     with open("/proc/self/status") as file:
         rss = next(int(l.split()[1]) for l in file if l.startswith("VmRSS"))
     found = {"calls": len(server._open.lines()),
-             "listeners": len(server._hub.listeners),
+             "listeners": len({l for d in server._hub.wanted.values() for l in d}),
              "threads": threading.active_count(), "rss": rss,
              "blocks": sys.getallocatedblocks(),
              "fds": len(os.listdir("/proc/self/fd"))}
