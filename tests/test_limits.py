@@ -74,6 +74,16 @@ class Connected(unittest.TestCase):
             self.assertEqual(live.endpoint.addresses, {})
             self.assertEqual(live.ask(modern("tools/list")).status, 200)
 
+    def test_small_writes_are_sent_at_once(self):
+        """Nagle would hold back the second of two replies or events for 40 ms."""
+        with Live(fixture()) as live, live.client() as client:
+            client.send(modern("tools/list") * 2)
+            for _ in range(2):
+                self.assertEqual(client.reply().status, 200)
+            (connection,) = live.endpoint.connections
+            found = connection.transport.get_extra_info("socket")
+            self.assertTrue(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
     def test_five_hundred_idle_connections(self):
         """As many as this process may open: both ends are here."""
         count = 500

@@ -2501,6 +2501,7 @@ class _Hub:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.listeners: dict[_Listener, None] = {}
         self.wanted: dict[tuple[str, str], dict[_Listener, None]] = {}
         self.changed: dict[tuple[str, str], float] = {}  # -> earliest time to tell
         self.told: dict[tuple[str, str], float] = {}  # -> when it was last told
@@ -2509,6 +2510,7 @@ class _Hub:
     def add(self, listener: _Listener, first: Optional[bytes] = None) -> None:
         """Join. `first` is sent before anything else, and no change is missed."""
         with self.lock:
+            self.listeners[listener] = None
             for key in listener.keys:
                 self.wanted.setdefault(key, {})[listener] = None
             if first is not None:
@@ -2516,8 +2518,10 @@ class _Hub:
 
     def remove(self, listener: Optional[_Listener]) -> None:
         with self.lock:
-            for key in list(listener.keys) if listener is not None else ():
-                self.watch(listener, key, False)
+            if listener is not None and listener in self.listeners:
+                del self.listeners[listener]
+                for key in list(listener.keys):
+                    self.watch(listener, key, False)
 
     def watch(self, listener: Any, key: tuple[str, str], wanted: bool = True) -> None:
         with self.lock:
@@ -2710,14 +2714,10 @@ _CONFIRM = {
 
 def _old_form(form: dict[str, Any]) -> dict[str, Any]:
     """The form for 2025-06-18: only booleans had a default then."""
-    fields = {
-        name: {
-            key: value
-            for key, value in field.items()
-            if key != "default" or field.get("type") == "boolean"
-        }
-        for name, field in form.get("properties", {}).items()
-    }
+    fields = {name: dict(field) for name, field in form.get("properties", {}).items()}
+    for field in fields.values():
+        if field.get("type") != "boolean":
+            field.pop("default", None)
     return {**form, "properties": fields}
 
 
@@ -3176,11 +3176,8 @@ class _Core:
         if type(meta) is not dict:
             raise MCPError(INVALID_PARAMS, "_meta must be an object")
         legacy, modern = self._eras
-        if (
-            peer.era == "modern"
-            or (peer.era is None and _VERSION_KEY in meta)
-            or not legacy
-        ):
+        told = _VERSION_KEY in meta if peer.era is None else peer.era == "modern"
+        if told or not legacy:
             call.modern = modern and (legacy or call.method != "initialize")
         if call.modern:
             self._declared(call, meta)
@@ -3204,16 +3201,15 @@ class _Core:
 
     def _declared(self, call: _Call, meta: dict[str, Any]) -> None:
         """What a modern request says about itself, in its _meta (MET-01)."""
-        version, capabilities = meta.get(_VERSION_KEY), meta.get(_CAPABILITIES_KEY)
+        version: Any = meta.get(_VERSION_KEY)
+        capabilities: Any = meta.get(_CAPABILITIES_KEY)
         info, level = meta.get(_CLIENT_KEY, _NONE), meta.get(_LEVEL_KEY)
         if type(version) is str and version not in _MODERN:
             data = {"supported": list(_MODERN), "requested": version}
             raise MCPError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-        if type(version) is not str:
-            raise MCPError(INVALID_PARAMS, f"_meta needs {_VERSION_KEY}, a string")
-        if type(capabilities) is not dict or type(info) is not dict:
-            keys = f"{_CAPABILITIES_KEY}, and {_CLIENT_KEY} if given"
-            raise MCPError(INVALID_PARAMS, f"_meta needs {keys}, as objects")
+        if (type(version), type(capabilities), type(info)) != (str, dict, dict):
+            keys = f"{_VERSION_KEY}, a string, and {_CAPABILITIES_KEY}, an object"
+            raise MCPError(INVALID_PARAMS, f"_meta needs {keys}")
         if level is not None:
             call.level = _LEVELS.get(level) if type(level) is str else None
             if call.level is None:
@@ -3240,9 +3236,8 @@ class _Core:
             known = type(request_id) in (int, str)
             call = peer.calls.get(request_id) if known else None
             if call is not None:
-                self._log(
-                    "debug", f"{call.method} cancelled: {params.get('reason')!r:.80}"
-                )
+                reason = f"{params.get('reason')!r:.80}"
+                self._log("debug", f"{call.method} cancelled: {reason}")
                 call.cancel()
         elif method == "notifications/initialized" and session and not session.ready:
             with self._lock:
@@ -3715,18 +3710,11 @@ class _Core:
 
     def _resume(self, call: _Call) -> bool:
         """Take up a 2026-07-28 retry; True if it continues an earlier round."""
-        params = call.params
-        if not call.modern or not (
-            "requestState" in params or "inputResponses" in params
-        ):
+        sealed = call.params.get("requestState")
+        responses = call.params.get("inputResponses", _NONE)
+        if not call.modern or (sealed is None and responses is _NONE):
             return False
-        responses, sealed = (
-            params.get("inputResponses", _NONE),
-            params.get("requestState"),
-        )
-        if type(responses) is not dict or not all(
-            type(value) is dict for value in responses.values()
-        ):
+        if type(responses) is not dict or {*map(type, responses.values())} - {dict}:
             raise MCPError(INVALID_PARAMS, "inputResponses must hold objects")
         if sealed is None:
             call.responses = responses
@@ -3782,9 +3770,8 @@ class _Core:
         if not call.modern:
             raise ToolError(f"{text}, which this client did not declare")
         needed: Any = {capability: {part: {}} if part else {}}
-        raise MCPError(
-            MISSING_CLIENT_CAPABILITY, text, {"requiredCapabilities": needed}
-        )
+        data = {"requiredCapabilities": needed}
+        raise MCPError(MISSING_CLIENT_CAPABILITY, text, data)
 
     def _ask_legacy(self, call: _Call) -> None:
         """Worker and lane are free while a person thinks; the call stays open."""
@@ -3914,9 +3901,8 @@ class _Core:
         if value is None:
             return []
         many = isinstance(value, (list, tuple)) and not hasattr(value, "_asdict")
-        return [
-            _fit(_block(item), call.revision) for item in (value if many else [value])
-        ]
+        items = value if many else [value]
+        return [_fit(_block(item), call.revision) for item in items]
 
     def _render_resource(self, call: _Call, value: Any) -> _Reply:
         record, uri = call.handler, call.name
@@ -3925,19 +3911,16 @@ class _Core:
         contents = []
         for part in parts:
             part = part.resource if isinstance(part, EmbeddedResource) else part
-            content = {"uri": uri, "mimeType": record.fields.get("mimeType")}
             if isinstance(part, (TextResourceContents, BlobResourceContents)):
-                content = {"uri": uri, **part.wire()}
-            elif isinstance(part, (bytes, bytearray)):
-                content["mimeType"] = content["mimeType"] or "application/octet-stream"
-                content["blob"] = _wire(part)
-            elif isinstance(part, str):
-                content["mimeType"] = content["mimeType"] or "text/plain"
-                content["text"] = part
-            else:
-                content["mimeType"] = content["mimeType"] or "application/json"
-                content["text"] = _encode_text(_plain(part))
-            contents.append(content)
+                contents.append({"uri": uri, **part.wire()})
+                continue
+            key, kind, value = "text", "text/plain", part
+            if isinstance(part, (bytes, bytearray)):
+                key, kind, value = "blob", "application/octet-stream", _wire(part)
+            elif not isinstance(part, str):
+                kind, value = "application/json", _encode_text(_plain(part))
+            kind = record.fields.get("mimeType") or kind
+            contents.append({"uri": uri, "mimeType": kind, key: value})
         return self._result(call, b'"contents":' + _encode(contents), record.hints)
 
     def _render_prompt(self, call: _Call, value: Any) -> _Reply:
@@ -4012,7 +3995,8 @@ class _Core:
     def _aside(self, function: Callable[[], Any]) -> None:
         """A user function that is no request, on a worker or as a task."""
         call = _Call(self, _Peer(self), {"id": 0, "method": "on_idle"}, 0)
-        is_async = _Signature(function, "on_idle").is_async
+        flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+        is_async = bool(flags & 0x80) and self._spawn is not None
         call.handler = _Handler("idle", "on_idle", {}, function, is_async=is_async)
         self._enqueue(call)
 
@@ -6807,7 +6791,8 @@ def _listen(host: str, port: int, share: bool = False) -> list[Any]:
         listener = None
         try:
             family = socket.AF_INET6 if ":" in name else socket.AF_INET
-            listener = socket.socket(family, socket.SOCK_STREAM)
+            # Named, as asyncio sets TCP_NODELAY only where the protocol is.
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if share:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
