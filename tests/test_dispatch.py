@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import math
 import sys
@@ -2673,7 +2674,7 @@ class Changes(unittest.TestCase):
         stuck.open = True
         self.tick()
         self.assertEqual(len(stuck.sent), 3)
-        self.assertEqual(self.server._hub.waiting, {})
+        self.assertEqual(self.server._hub.stuck, {})
 
     def test_an_unsubscribed_flag_is_not_sent_late(self):
         peer = Peer(self.server, D)
@@ -2812,6 +2813,14 @@ class Time(unittest.TestCase):
             server._idle.clear()
             server.on_idle(0, sleep)
             self.assertTrue(fired.acquire(timeout=WAIT))
+
+    def test_on_idle_takes_what_is_no_python_function(self):
+        server, _ = make()
+        fired = threading.Event()
+        server.on_idle(0, fired.set)
+        server.on_idle(0, functools.partial(int, "1"))
+        server._tick(time.monotonic() + 1)
+        self.assertTrue(fired.wait(WAIT))
 
 
 if __name__ == "__main__":

@@ -2505,7 +2505,7 @@ class _Hub:
         self.wanted: dict[tuple[str, str], dict[_Listener, None]] = {}
         self.changed: dict[tuple[str, str], float] = {}  # -> earliest time to tell
         self.told: dict[tuple[str, str], float] = {}  # -> when it was last told
-        self.waiting: dict[_Listener, None] = {}  # those with something pending
+        self.stuck: dict[_Listener, None] = {}  # those with something pending
 
     def add(self, listener: _Listener, first: Optional[bytes] = None) -> None:
         """Join. `first` is sent before anything else, and no change is missed."""
@@ -2532,7 +2532,7 @@ class _Hub:
             listener.keys.discard(key)
             listener.pending.pop(key, None)
             if not listener.pending:
-                self.waiting.pop(listener, None)
+                self.stuck.pop(listener, None)
             streams = self.wanted.get(key, {})
             streams.pop(listener, None)
             for table in (self.wanted, self.changed, self.told) if not streams else ():
@@ -2554,9 +2554,9 @@ class _Hub:
                 del self.changed[key]
                 self.told[key] = now
                 for listener in self.wanted[key]:
-                    listener.pending[key] = self.waiting[listener] = None
-            for listener in [each for each in self.waiting if each.ready()]:
-                del self.waiting[listener]
+                    listener.pending[key] = self.stuck[listener] = None
+            for listener in [each for each in self.stuck if each.ready()]:
+                del self.stuck[listener]
                 out += map(listener.message, listener.pending)
                 listener.pending = {}
             return out, min(self.changed.values(), default=None)
