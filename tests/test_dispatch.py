@@ -2277,6 +2277,17 @@ class Calls(unittest.TestCase):
         for number in numbers:
             peer.got(number)
 
+    def test_no_thread_to_be_had(self):
+        server, log = make()
+        server.add_tool(lambda: "x", name="t")
+        peer = Peer(server)
+        with mock.patch.object(rt.threading.Thread, "start", side_effect=RuntimeError):
+            number = peer.begin("t")
+        self.assertEqual([level for level, _ in log], ["critical"])
+        self.assertEqual(peer.text("t"), "x")  # the next one brings a thread
+        self.assertEqual(text_of(peer.got(number)), "x")
+        self.settled(server)
+
     def test_lanes(self):
         server, _ = make()
         gates = {"a": Gate(), "b": Gate()}
@@ -2729,7 +2740,7 @@ class Changes(unittest.TestCase):
         for thread in threads:
             thread.start()
         try:
-            for _ in range(60):
+            for _ in range(25):
                 peer = Peer(self.server)
                 wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}
                 number = self.listen(peer, **wanted)

@@ -3538,28 +3538,27 @@ class _Core:
             raise MCPError(INVALID_PARAMS, "ref, argument, context must be objects")
         ref, argument, context = parts
         kind, registry = ref.get("type"), self._registry
-        name = ref.get("name" if kind == "ref/prompt" else "uri")
-        reference: Any = None
         record: Any = None
+        name = ref.get("name" if kind == "ref/prompt" else "uri")
         if kind == "ref/prompt" and type(name) is str:
-            reference, record = PromptReference(name), registry.prompt.items.get(name)
+            record = registry.prompt.items.get(name)
         elif kind == "ref/resource" and type(name) is str:
-            reference = ResourceTemplateReference(name)
-            record = registry.template.items.get(name) or registry.resource.items.get(
-                name
-            )
+            known = {**registry.resource.items, **registry.template.items}
+            record = known.get(name)
         if record is None:
             raise MCPError(INVALID_PARAMS, "ref names no prompt or template here")
         self._authorize(call.peer, record)
         wanted = CompletionArgument(argument.get("name"), argument.get("value"))
-        known = context.get("arguments", _NONE)
+        told = CompletionContext(context.get("arguments", _NONE))
         if wanted.name not in list(record.properties) or type(wanted.value) is not str:
             text = f"argument needs a value, a string, and a name of {name!r:.80}"
             raise MCPError(INVALID_PARAMS, text)
-        if type(known) is not dict:
+        if type(told.arguments) is not dict:
             raise MCPError(INVALID_PARAMS, "context.arguments must be an object")
         call.handler = self._completer
-        given = (reference, wanted, CompletionContext(known))
+        prompt = kind == "ref/prompt"
+        reference = PromptReference(name) if prompt else ResourceTemplateReference(name)
+        given = (reference, wanted, told)
         return self._start(call, dict(zip(self._completer.properties, given)))
 
     def _start(self, call: _Call, arguments: dict[str, Any]) -> Any:
@@ -3638,9 +3637,16 @@ class _Core:
             self._threads += fresh
             self._free += fresh
         self._queue.put(call)
-        if fresh:
+        if not fresh:
+            return
+        try:
             name = f"tinymcp-{self._threads}"
             threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError as error:  # those that are there do it, or the next one
+            with self._lock:
+                self._threads -= 1
+                self._free -= 1
+            self._log("critical", f"no worker thread: {error}")
 
     def _serve(self) -> None:
         """One worker thread."""
