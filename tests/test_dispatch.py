@@ -555,6 +555,21 @@ class Eras(unittest.TestCase):
             self.assertNotIn(E, error["message"])
         self.assertEqual(Peer(server, B).text("t"), "x")
 
+    def test_a_client_says_little_about_itself(self):
+        server, _ = make(limits=limits(client=100))
+        peer = Peer(server, D, {"x": "y" * 100}, hello=False)
+        self.assertEqual(peer.hello(ready=False)["error"]["code"], rt.INVALID_PARAMS)
+        self.assertIsNone(peer.session)
+
+    def test_a_transport_that_keeps_no_sessions(self):
+        class Stateless(Peer):
+            def open_session(self, session):
+                return None
+
+        server, _ = make()
+        self.assertIn("result", Stateless(server, D, hello=False).hello(ready=False))
+        self.assertEqual(server._hub.listeners, {})
+
     def test_initialize_again_on_the_same_stream(self):
         server, _ = make()
         server.add_tool(sure, name="sure", inline=True)
@@ -620,6 +635,11 @@ class Batches(unittest.TestCase):
             found = [(m.get("id", "none"), "error" in m) for m in peer.sent[0]]
             self.assertEqual(found, wanted, messages)
         peer = self.run_batch()
+        self.assertEqual(peer.sent[0]["error"]["code"], rt.INVALID_REQUEST)
+
+    def test_long_ones(self):
+        self.server._limits.batch = 2
+        peer = self.run_batch(*[self.ping(n) for n in range(3)])
         self.assertEqual(peer.sent[0]["error"]["code"], rt.INVALID_REQUEST)
 
     def test_refused_elsewhere_RPC_05(self):
@@ -863,6 +883,26 @@ class Tools(unittest.TestCase):
         self.assertEqual(peer.text("set_vent", percent=5, on="2026-02-28"), "ran")
         self.assertEqual(seen, [datetime.date(2026, 2, 28)])
 
+    def test_an_argument_that_cannot_be_made(self):
+        @dataclasses.dataclass
+        class Even:
+            n: int
+
+            def __post_init__(self):
+                if self.n % 2:
+                    raise SystemExit("/etc/passwd")
+
+        def tool(even):
+            return str(even.n)
+
+        tool.__annotations__["even"] = Even
+        self.server, _ = make()
+        self.server.add_tool(tool, name="t", inline=True)
+        peer = Peer(self.server)
+        self.assertEqual(peer.text("t", even={"n": 2}), "2")
+        self.assertTrue(peer.text("t", even={"n": 1}).startswith("ERROR "))
+        self.assertNotIn("passwd", json.dumps(peer.sent))
+
     def test_failures_TOL_04_ERR_08_SEC_08(self):
         self.server, log = make()
         text = "no /etc/shadow and C:\\secret\\x here; see https://a.b/c and 3/4"
@@ -986,6 +1026,10 @@ class Tools(unittest.TestCase):
         )
         self.assertEqual((lines[0]["name"], lines[0]["trace"]), ("t", "a" * 32))
         self.assertNotIn("arguments", lines[1])
+        self.server._audit = True
+        self.server.add_tool(lambda: "x", name="slow")
+        self.assertEqual(peer.text("slow"), "x")
+        self.assertEqual((lines[-1]["outcome"], lines[-1]["arguments"]), ("ok", {}))
         self.assertLess(len(lines[3]["name"]), 100)
 
 
@@ -1678,6 +1722,15 @@ class Questions(unittest.TestCase):
                 server, _ = asker()
                 reply = self.rounds(Peer(server, revision), tool, [answer])
                 self.assertEqual(reply["error"]["code"], rt.INVALID_PARAMS, tool)
+
+    def test_open_questions_are_bounded(self):
+        server, _ = asker(limits=limits(body=600))
+        peer = Peer(server, D)
+        for _ in range(20):
+            peer.begin("sure", {"_meta": {"x": "y" * 100}})
+        refused = [m for m in peer.sent if "Too many questions" in json.dumps(m)]
+        self.assertGreater(len(refused), 10)
+        self.assertLess(len(peer.session.pending), 8)
 
     def test_a_legacy_client_that_fails_to_answer(self):
         server, _ = asker()
