@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 from tests.test_endpoint import Client, initialize, legacy, modern, request
@@ -48,16 +49,24 @@ def start(kind, **options):
 
 
 def wait_for(process, *words):
-    """Read its log until each word was there as often as it is given."""
+    """Read its log until each word was there as often as it is given.
+
+    Threads that print at once may share a line, so each occurrence counts; a process
+    that stays silent is killed, which ends the wait with an error.
+    """
     left = list(words)
-    while left:
-        text = process.stderr.readline()
-        if not text:
-            raise AssertionError("it has ended")
-        for word in left:
-            if word in text:
-                left.remove(word)
-                break
+    watchdog = threading.Timer(PATIENCE, process.kill)
+    watchdog.start()
+    try:
+        while left:
+            text = process.stderr.readline()
+            if not text:
+                raise AssertionError("it has ended before it said %r" % left)
+            for word in set(left):
+                for _ in range(min(text.count(word), left.count(word))):
+                    left.remove(word)
+    finally:
+        watchdog.cancel()
 
 
 def free_port():

@@ -29,7 +29,10 @@ TREE = ast.parse(SOURCE)
 # that costs what it was meant to cost (below). From here it may only shrink.
 CODE_LINES, LINES, BYTES = 5850, 7300, 305 * 1024
 DEFINITIONS, FUNCTION_LINES, COLUMNS, NESTING = 190, 50, 88, 3
-INSTRUCTIONS, MEMORY = 45_000_000, 3 << 20
+# Python 3.12 and newer spend a fifth more on the same module body (38 M on 3.11, 46.5 M
+# on 3.13), so their bound lies above the 45 M that hold for the others.
+INSTRUCTIONS = 45_000_000 if sys.version_info < (3, 12) else 47_500_000
+MEMORY = 3 << 20
 VALGRIND = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null"
 
 # One more block in a loop that reads a connection until it ends.
