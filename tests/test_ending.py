@@ -61,7 +61,7 @@ def wait_for(process, *words):
         while left:
             text = process.stderr.readline()
             if not text:
-                raise AssertionError("it has ended before it said %r" % left)
+                raise AssertionError(f"it has ended before it said {left}")
             for word in set(left):
                 for _ in range(min(text.count(word), left.count(word))):
                     left.remove(word)
