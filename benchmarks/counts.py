@@ -13,16 +13,18 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 
 from .client import LEGACY, MODERN, lines, posts
-from .process import Process, environment, free_port
-from .targets import HERE, bare, own, references
+from .process import ROOT, Process, environment, free_port
+from .targets import CACHE, HERE, bare, own, references
 
 FILE = HERE / "COUNTS.md"
+SNAPSHOT = CACHE / "counted"
 GROWTH = 1.05  # more than this over COUNTS.md fails --check
 CALLS = 150
 TITLE = """# Instructions
@@ -94,7 +96,7 @@ def count(
         log = Path(folder, "log")
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
         more = [transport, str(port), str(tools)] if transport else []
-        env = environment(PYTHONHASHSEED="0")
+        env = environment(PYTHONHASHSEED="0", PYTHONPATH=str(SNAPSHOT))
         whole = [*tool, f"--log-file={log}", *map(str, argv), *more]
         with Process(whole, port, env) as process:
             if transport:
@@ -138,6 +140,11 @@ def measure(only: list[str]) -> dict[str, int]:
         for row, entry in plan().items()
         if not only or any(word in row for word in only)
     }
+    # A copy: whoever edits the runtime meanwhile must not change what is counted.
+    shutil.rmtree(SNAPSHOT, ignore_errors=True)
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tinymcp", SNAPSHOT / "tinymcp", ignore=skip)
+    subprocess.run([bare(), "-m", "compileall", "-q", SNAPSHOT], check=True)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = dict(pool.map(one, rows, rows.values()))
     return {row: found[row] for row in rows}
