@@ -5518,8 +5518,10 @@ def _protocol_class() -> Any:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             # asyncio receives into a fresh 256 KiB buffer, which malloc maps and unmaps
-            # for every message; 64 KiB stay in the heap.
-            transport.max_size = 65536
+            # for every message; 64 KiB stay in the heap. uvloop has buffers of its own
+            # and transports that take no attribute.
+            with contextlib.suppress(AttributeError):
+                transport.max_size = 65536
             loop = self.endpoint.loop.loop
             writer = asyncio.StreamWriter(transport, self, self.reader, loop)
             self.connection = _Connection(self.endpoint, self.reader, writer)

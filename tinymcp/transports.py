@@ -18,6 +18,7 @@ import contextlib
 import os
 import re
 import sys
+import threading
 import time
 
 from . import tinymcp as _rt
@@ -980,9 +981,14 @@ class _Child(_Stream):
     def _reap(self) -> int:
         """The exit code; what is left of the group ends with its leader."""
         self._signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(self._limits.grace) if self.process else 0
-        return 0
+        process = self.process
+        if process is None:
+            return 0
+        try:
+            return process.wait(self._limits.grace)
+        except subprocess.TimeoutExpired:  # killed, but slow: no zombie may stay
+            threading.Thread(target=process.wait, daemon=True).start()
+            return 0
 
     def _kill(self) -> None:
         """End it at once, without waiting for the loop."""
