@@ -122,6 +122,7 @@ class Board:
             "swap_free": "SwapFree",
         }
         memory = {key: known[name] for key, name in names.items() if name in known}
+        # The checker cannot see that the keys are those of Memory.
         return memory  # type: ignore[return-value]
 
     def uptime(self) -> Uptime:

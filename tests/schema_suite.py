@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import tinymcp  # noqa: E402
+import tinymcp  # noqa: E402  (the path is set first)
 
 rt = sys.modules[tinymcp.Server.__module__]
 

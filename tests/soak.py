@@ -27,15 +27,15 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.test_endpoint import (  # noqa: E402
+from tests.test_endpoint import (  # noqa: E402  (the path is set first)
     Client,
     initialize,
     legacy,
     modern,
     request,
 )
-from tests.test_streams import call, line  # noqa: E402
-from tests.test_streams import initialize as hello  # noqa: E402
+from tests.test_streams import call, line  # noqa: E402  (the path is set first)
+from tests.test_streams import initialize as hello  # noqa: E402  (the path is set first)
 
 GROWTH = 1024  # kB of RSS
 CLIENTS = 6

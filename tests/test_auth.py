@@ -386,6 +386,7 @@ class Verifiers(unittest.TestCase):
         for reset in (False, True):
             asked, found = threading.Event(), []
 
+            # Each round ends before the next binds its names anew.
             async def verify(token):
                 found.extend(live.endpoint.connections)  # noqa: B023
                 asked.set()  # noqa: B023

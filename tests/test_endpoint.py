@@ -889,6 +889,7 @@ class Disconnects(unittest.TestCase):
                 soon(lambda: not live.server._open.lines(), "the call is given up")
                 live.server.proceed.set()
                 wanted = "cancelled" if name == "nap" else True
+                # Waited for within the round that binds `wanted`.
                 soon(lambda: live.server.ended[-1:] == [wanted], name)  # noqa: B023
 
     def test_a_legacy_disconnect_does_not_HTL_13(self):

@@ -1435,9 +1435,9 @@ class Schemas(Case):
 
         @server.tool
         def f(
-            xs: typing.List[int] = (),  # noqa: UP006
+            xs: typing.List[int] = (),
             n: int = 0,
-            d: dict = {},  # noqa: B006
+            d: dict = {},
             on: bool = True,
         ) -> str:
             raise AssertionError("must not run")
@@ -1513,7 +1513,7 @@ class Schemas(Case):
         self.assertEqual(schema["properties"]["c"]["default"], 3)
 
         @server.tool
-        def g(a: typing.Any = object()) -> str:  # noqa: B008
+        def g(a: typing.Any = object()) -> str:
             return ""
 
         self.assertNotIn("default", self.listed(server)["g"]["inputSchema"])
@@ -1602,7 +1602,7 @@ class Schemas(Case):
             p: Point,
             t: TD,
             o: typing.Optional[Point],
-            l: typing.List[typing.Optional[Point]],  # noqa: E741, UP006
+            l: typing.List[typing.Optional[Point]],  # noqa: E741  (l is one letter)
         ) -> str:
             return ""
 
@@ -1625,9 +1625,9 @@ class Schemas(Case):
     def test_field_D09_structured_content_fits_its_schema(self):
         values = {
             "int": (int, 5),
-            "l": (typing.List[int], [1]),  # noqa: UP006
+            "l": (typing.List[int], [1]),
             "n": (type(None), None),
-            "d": (typing.Dict[str, int], {"a": 1}),  # noqa: UP006
+            "d": (typing.Dict[str, int], {"a": 1}),
             "p": (Point, Point(1)),
             "t": (TD, {"a": 1}),
             "s": (str, "x"),

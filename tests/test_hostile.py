@@ -88,7 +88,10 @@ class Handlers(unittest.TestCase):
                     raise raised[self.a]
 
         server = quiet()
-        tool = lambda x: "fine"  # noqa: E731
+
+        def tool(x):
+            return "fine"
+
         tool.__annotations__ = {"x": Picky}
         server.tool(tool, name="t")
         peer = Peer(server)

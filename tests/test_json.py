@@ -14,6 +14,7 @@ import unittest
 from unittest import mock
 
 import tinymcp
+from tests.mutations import mutate
 
 rt = sys.modules[tinymcp.Server.__module__]
 
@@ -205,13 +206,7 @@ class Decode(unittest.TestCase):
         for _ in range(20000):
             if time.monotonic() > stop:
                 break
-            data = bytearray(rng.choice(seeds))
-            for _ in range(rng.randint(1, 4)):
-                at = rng.randint(0, len(data))
-                data[at : at + rng.randint(0, 3)] = rng.choice(
-                    [rng.choice(spice), rng.choice(seeds)[: rng.randint(0, 20)]]
-                )
-            data = bytes(data)
+            data = mutate(rng, seeds, spice, 20)
             try:
                 value = decode(data)
             except rt.MCPError as error:

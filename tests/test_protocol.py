@@ -64,7 +64,10 @@ class Peer(rt._Peer):
     def wait(self, wanted):
         """The first message that fits, taken out."""
         with self.changed:
-            found = lambda: next((m for m in self.came if wanted(m)), None)  # noqa: E731
+
+            def found():
+                return next((m for m in self.came if wanted(m)), None)
+
             if not self.changed.wait_for(found, PATIENCE):
                 raise AssertionError(f"it did not come; there is {self.came}")
             message = found()

@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if __name__ == "__main__":
     sys.path.insert(0, ROOT)
 
-import tinymcp  # noqa: E402
+import tinymcp  # noqa: E402  (the path is set first)
 
 rt = sys.modules[tinymcp.Server.__module__]
 README = os.path.join(ROOT, "README.md")

@@ -84,6 +84,7 @@ def _dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+# 3.9 would build dict[str, Any] at each start, for the type checker alone.
 class Result(dict):  # type: ignore[type-arg]
     """A result object as the server sent it, with short names for its members."""
 
@@ -562,6 +563,7 @@ def _transport(
         return _Stream(target, calls, limits, log)
     if isinstance(target, (list, tuple)):
         return _Child([os.fspath(word) for word in target], calls, limits, log, options)
+    # What is no path raises TypeError here, which is what the caller should see.
     text = os.fspath(target)  # type: ignore[call-overload]
     if text.lower().startswith(("http://", "https://")):
         return _HttpTransport(_Url(text), calls, limits, log, options)

@@ -2409,6 +2409,7 @@ def _call(call: _Call) -> Optional[_Reply]:
     except BaseException as error:  # InputRequired, SystemExit: replies like others
         if type(error) is KeyboardInterrupt and _on_main_thread():
             raise  # somebody pressed Ctrl-C in a program that embeds us
+        # `server` is Any: _Core is defined further down.
         return server._failure(call, error)  # type: ignore[no-any-return]
 
 
@@ -5195,6 +5196,7 @@ class _Exchange(_Peer):
         self.call: Any = None
         self.principal = connection.principal
 
+    # An attribute of the base, worked out here: a stream may begin after the call.
     @property
     def can_ask(self) -> bool:  # type: ignore[override]
         """A request to a legacy client rides the stream of the call it belongs to."""
@@ -5909,6 +5911,7 @@ class _Endpoint:
                 exchange.open_sse()
             elif exchange.sse:
                 self.start(exchange, self.server._limits.json_or_sse)
+            # `found` is Any: a call, a reply, or nothing.
             return found.launch()  # type: ignore[no-any-return]
         # An inline handler may have asked its client: then the reply comes later.
         request = type(message) is dict and "method" in message

@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
     try:
-        import hypothesis  # noqa: F401
+        import hypothesis  # noqa: F401  (is it here?)
     except ImportError:
         python = environment()
         env = {**os.environ, "PYTHONPATH": str(ROOT)}

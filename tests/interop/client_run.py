@@ -19,13 +19,13 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
+from environments import CACHE, ROOT, check, install, node_packages, python_packages
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tinymcp.client import Client, MCPError  # noqa: E402
+from tinymcp.client import Client, MCPError  # noqa: E402  (the path is set first)
 
-CACHE = ROOT / ".cache" / "interop"
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 OFFICIAL = "@modelcontextprotocol/"
 
@@ -164,44 +164,6 @@ def cases(folder: pathlib.Path) -> list[Case]:
     ]
 
 
-def install(env: str) -> None:
-    """Make one environment, unless the same one is there."""
-    packages = PYTHON_ENVS.get(env) or NODE_ENVS[env]
-    home, marker = CACHE / env, CACHE / env / ".made"
-    if marker.exists() and marker.read_text() == " ".join(packages):
-        return
-    print(f"interop: installing {env}", flush=True)
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    if env in PYTHON_ENVS:
-        quiet = ["-q", "--disable-pip-version-check", "--no-input"]
-        check([python(), "-m", "venv", str(home)])
-        check([str(home / "bin" / "python"), "-m", "pip", "install", *quiet, *packages])
-    else:
-        (home / "package.json").write_text('{"private": true}')
-        command = ["npm", "install", "--no-audit", "--no-fund", "--silent", *packages]
-        check(command, home)
-    marker.write_text(" ".join(packages))
-
-
-def python() -> str:
-    """An interpreter that the official SDK works with: 3.10 or newer."""
-    if sys.version_info >= (3, 10):
-        return sys.executable
-    for minor in (13, 12, 11, 10):
-        if found := shutil.which(f"python3.{minor}"):
-            return found
-    raise SystemExit("interop: the servers need a Python of 3.10 or newer on PATH")
-
-
-def check(command: list[str], folder: pathlib.Path = ROOT) -> None:
-    """Run a command; its output is shown when it fails."""
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if ran.returncode:
-        shown = " ".join(command)
-        raise SystemExit(f"interop: {shown} failed:\n{ran.stdout}{ran.stderr}")
-
-
 def program(case: Case, port: int) -> list[str]:
     """The whole command line of a server."""
     first, *rest = [word.replace("PORT", str(port)) for word in case.command]
@@ -263,6 +225,7 @@ async def over_stdio(case: Case) -> None:
     options: Any = {"elicitation_callback": lambda params: {}}
     async with Client(command, env=case.environment, **options) as client:
         await visit(client, case)
+        # A command is a child process, so it has one.
         process = client._transport.process  # type: ignore[union-attr]
         start = time.monotonic()
     expect(
@@ -317,7 +280,10 @@ def main() -> int:
         check(["git", "init", "-q", str(folder / "repo")])
         chosen = [case for case in cases(folder) if only in case.name]
         for env in dict.fromkeys(case.env for case in chosen):
-            install(env)
+            if env in PYTHON_ENVS:
+                install(env, PYTHON_ENVS[env], python_packages)
+            else:
+                install(env, NODE_ENVS[env], node_packages)
         for case in chosen:
             http = "PORT" in case.command or "PORT" in case.environment.values()
             start, verdict = time.monotonic(), "ok"

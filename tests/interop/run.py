@@ -26,10 +26,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import scenario
-from tap import ROOT, Relay
+from environments import (
+    CACHE,
+    ROOT,
+    check,
+    install,
+    node_packages,
+    python_packages,
+)
+from tap import Relay
 
 HERE = Path(__file__).resolve().parent
-CACHE = ROOT / ".cache" / "interop"
 RUNS = CACHE / "runs"
 
 # What is installed where. Everything else that a client draws in is its own affair.
@@ -146,16 +153,6 @@ class Run(NamedTuple):
 # ---- Environments --------------------------------------------------------------------
 
 
-def python() -> str:
-    """A Python that the clients run on: 3.10 or newer."""
-    if sys.version_info >= (3, 10):
-        return sys.executable
-    for minor in (13, 12, 11, 10):
-        if found := shutil.which(f"python3.{minor}"):
-            return found
-    raise SystemExit("interop: the clients need a Python of 3.10 or newer on PATH")
-
-
 def program(env: str, *parts: str) -> list[str]:
     """What runs a file in an environment: its interpreter and the file."""
     home = CACHE / env
@@ -166,40 +163,22 @@ def program(env: str, *parts: str) -> list[str]:
     return [node, str(home.joinpath(*parts))]
 
 
-def install(env: str, packages: list[str]) -> None:
-    """Make one environment, unless the same one is there."""
-    home, marker = CACHE / env, CACHE / env / ".made"
-    if marker.exists() and marker.read_text() == " ".join(packages):
-        return
-    print(f"interop: installing {env}", flush=True)
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    if env in PYTHON_ENVS:
-        quiet = ["-q", "--disable-pip-version-check", "--no-input"]
-        check([python(), "-m", "venv", str(home)])
-        check([*program(env), "-m", "pip", "install", *quiet, *packages])
-    elif env == "schemas":
-        check(["npm", "pack", "--silent", *packages], home)
-        (archive,) = home.glob("*.tgz")
-        with tarfile.open(archive) as tar:
-            member = tar.extractfile("package/dist/index.js")
-            assert member
-            (home / "bundle.js").write_bytes(member.read())
-        check(["node", str(HERE / "schemas.mjs"), str(home / "bundle.js"), str(home)])
-    else:
-        (home / "package.json").write_text('{"private": true}')
-        check(
-            ["npm", "install", "--no-audit", "--no-fund", "--silent", *packages], home
-        )
-    marker.write_text(" ".join(packages))
+def schemas(home: Path, packages: list[str]) -> None:
+    """The official schemas, as JSON Schema files."""
+    check(["npm", "pack", "--silent", *packages], home)
+    (archive,) = home.glob("*.tgz")
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile("package/dist/index.js")
+        assert member
+        (home / "bundle.js").write_bytes(member.read())
+    check(["node", str(HERE / "schemas.mjs"), str(home / "bundle.js"), str(home)])
 
 
-def check(command: list[str], folder: Path = ROOT) -> None:
-    """Run a command; its output is shown when it fails."""
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if ran.returncode:
-        shown = " ".join(command)
-        raise SystemExit(f"interop: {shown} failed:\n{ran.stdout}{ran.stderr}")
+def filling(env: str) -> Any:
+    """How an environment is made."""
+    if env == "schemas":
+        return schemas
+    return python_packages if env in PYTHON_ENVS else node_packages
 
 
 # ---- Servers and bridges -------------------------------------------------------------
@@ -400,7 +379,8 @@ def main() -> int:
             needed[env] = {**PYTHON_ENVS, **NODE_ENVS}[env]
     started = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(install, needed, needed.values()))
+        fills = [filling(env) for env in needed]
+        list(pool.map(install, needed, needed.values(), fills))
     with ThreadPoolExecutor(3) as pool:
         outcomes = list(pool.map(lambda run: attempt(run, options.server), runs))
     judged = validate(runs)

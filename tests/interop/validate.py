@@ -294,7 +294,8 @@ class Exchange:
 
     def __init__(self, method: str, headers: Any, body: bytes, answers: _Kept) -> None:
         self.method, self.headers, self.body = method, headers, body
-        response = http.client.HTTPResponse(answers, method=method)  # type: ignore
+        # It wants a socket, and only calls makefile().
+        response = http.client.HTTPResponse(answers, method=method)  # type: ignore[arg-type]
         response.begin()
         self.response = response
         self.status = response.status
