@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 from tinymcp import client, transports
 from tinymcp.client import (
@@ -80,6 +81,19 @@ class Logged(unittest.IsolatedAsyncioTestCase):
 
 
 class ChildTest(Logged):
+    def setUp(self):
+        super().setUp()
+        self.children = []
+        start = subprocess.Popen.__init__
+
+        def noted(process, *args, **options):
+            start(process, *args, **options)
+            self.children.append(process.pid)
+
+        patch = mock.patch.object(subprocess.Popen, "__init__", noted)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     async def test_field_A13_stray_lines(self):
         first = ["Starting up...\n", "\n", "\x92\n", "[1,2]\n", '{"jsonrpc":"2.0"}\n']
         async with self.client(fake(first=first)) as client:
@@ -140,15 +154,21 @@ class ChildTest(Logged):
                 await client.call_tool("close output")
 
     async def all_reaped(self):
-        """No child is left, not even a zombie; a loaded machine may need a moment."""
+        """No child of these tests is left, not even a zombie.
+
+        Each is asked for by its own id: the run may have other children, and a wait for
+        any would take their exit codes. A loaded machine may need a moment.
+        """
+        self.assertTrue(self.children)
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT  # looks, and reaps nothing
         end = time.monotonic() + 5
-        with contextlib.suppress(ChildProcessError):
-            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT  # looks, and reaps nothing
-            while time.monotonic() < end:
-                os.waitid(os.P_ALL, 0, flags)
-                await asyncio.sleep(0.01)
-        with self.assertRaises(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
+        for child in self.children:
+            with contextlib.suppress(ChildProcessError):
+                while time.monotonic() < end:
+                    os.waitid(os.P_PID, child, flags)
+                    await asyncio.sleep(0.01)
+            with self.assertRaises(ChildProcessError):
+                os.waitid(os.P_PID, child, flags)
 
     async def attempt(self, spec, **options):
         with contextlib.suppress(ClientError, MCPError, asyncio.TimeoutError):

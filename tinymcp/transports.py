@@ -996,9 +996,13 @@ class _Child(_Stream):
         for pipe in self._pipes:
             pipe.close()
         process = self.process
-        if self._out is not None and process is not None and process.stdin is not None:
-            if not process.stdin.closed:  # by the transport, at its end
-                self._out.abort()
+        out = self._out
+        # One that closes with nothing left to write has its end scheduled; to abort it
+        # too would call connection_lost twice.
+        if out is not None and not (
+            out.is_closing() and not out.get_write_buffer_size()
+        ):
+            out.abort()
         for stream in (
             (process.stdin, process.stdout, process.stderr) if process else ()
         ):
