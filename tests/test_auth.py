@@ -195,13 +195,13 @@ class Tokens(unittest.TestCase):
 
     def test_who_is_refused_and_does_not_read_costs_no_memory(self):
         with self.live(token=TOKEN) as live, live.client() as client:
-            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             client.socket.settimeout(1.0)
             client.send(call("who"))
             soon(lambda: live.endpoint.connections, "connected")
             connection = next(iter(live.endpoint.connections))
-            # A kernel buffer of megabytes takes all replies, and a full receiver drops
-            # acknowledgements too: then both sides wait before the server has to.
+            # A kernel buffer of megabytes takes all replies; a receiver with less room
+            # than a few segments drops acknowledgements, and both sides wait for it.
             server_side = connection.transport.get_extra_info("socket")
             server_side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             with contextlib.suppress(OSError):
