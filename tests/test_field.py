@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import enum
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -2067,9 +2068,11 @@ class Small(Case):
             (reply,) = talk(line("tools/list"), server=server)
             self.assertEqual(len(reply["result"]["tools"]), 524)
             del reply
+            gc.collect()
             used = tracemalloc.get_traced_memory()[0] - before
-            # 9 to 14 KB by version; mostly the closures of the schema checks.
-            self.assertLess(used / 524, 16 * 1024)
+            # A third is the function and its list entry; Python 3.9 has larger dicts.
+            most = 7 if sys.version_info >= (3, 11) else 10
+            self.assertLess(used / 524, most * 1024)
             with Wire(server) as wire:
                 sizes = []
                 for round in range(3):

@@ -5,7 +5,9 @@ import datetime
 import enum
 import importlib.util
 import json
+import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -521,11 +523,38 @@ class NoOrjson(unittest.TestCase):
 
 
 class WithoutC(unittest.TestCase):
-    def test_the_python_encoder_serves(self):
-        with mock.patch.object(rt, "_write", rt._ENCODER.iterencode):
-            self.assertEqual(rt._encode({"a": [1, "x"]}), b'{"a":[1,"x"]}')
-            with self.assertRaisesRegex(ValueError, "NaN"):
-                rt._encode(float("nan"))
+    def test_json_in_python_gives_the_same_answers(self):
+        scan, scan_any, write = rt._python_json()
+        with mock.patch.multiple(rt, _scan=scan, _scan_any=scan_any, _write=write):
+            self.assertEqual(
+                rt._encode({"a": [1, "x\xe9"]}), '{"a":[1,"x\xe9"]}'.encode()
+            )
+            for bad in (float("nan"), float("-inf")):
+                with (
+                    self.subTest(bad),
+                    self.assertRaisesRegex(ValueError, "is not JSON"),
+                ):
+                    rt._encode(bad)
+            with self.assertRaisesRegex(TypeError, "type object is not JSON"):
+                rt._encode(object())
+            self.assertEqual(rt._decode(b'{"a":[1.5,"x"]}', 64, 400), {"a": [1.5, "x"]})
+            for bad in (b"NaN", b"[1,]", b"", b'{"a":1e999}'):
+                with self.subTest(bad), self.assertRaises(rt.MCPError):
+                    rt._decode(bad, 64, 400)
+
+    def test_a_python_without_the_c_half_starts(self):
+        code = (
+            "import sys; sys.modules['_json'] = None; import %s as rt;"
+            "print(rt._encode(rt._decode(b'[1, 2.5]', 64, 400)).decode())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code % rt.__name__],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        self.assertEqual((done.stdout, done.stderr), ("[1,2.5]\n", ""))
 
 
 if __name__ == "__main__":

@@ -40,18 +40,45 @@ import collections
 import contextlib
 import errno
 import functools
-import json
 import math
 import os
-import re
 import sys
 import threading
 import time
 
+
+class _Lazy:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(__import__(self._name), attribute)
+        setattr(self, attribute, value)
+        return value
+
+
+class _Pattern:
+    """A regular expression that is compiled when it is first used."""
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source, self._flags = source, flags
+
+    def __getattr__(self, method: str) -> Any:
+        bound = getattr(re.compile(self._source, self._flags), method)
+        setattr(self, method, bound)
+        return bound
+
+
 TYPE_CHECKING = False  # typing would cost a small board more than all of this file
 if TYPE_CHECKING:
+    import json
+    import re
     from collections.abc import Awaitable, Callable, Generator, Iterable
     from typing import Any, AsyncIterator, Iterator, Optional
+else:  # they cost a third of a start, and a plain call over stdio needs neither
+    json, re = _Lazy("json"), _Lazy("re")
 
 __version__ = "0.1.0"
 __all__ = [
@@ -241,19 +268,52 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-# The C scanner and the C encoder themselves: json.loads and json.dumps find out about
-# their arguments on every call. Without markers the encoder is reentrant, and finds a
-# value that contains itself by RecursionError.
-_DECODER: Any = json.JSONDecoder
-_scan = _DECODER(parse_float=_finite, parse_constant=_no_constant).scan_once
-_scan_any = _DECODER(parse_constant=_no_constant).scan_once
-_ENCODER = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
-)
-_C: Any = json.encoder
-_make: Any = _C.c_make_encoder or (lambda *_: _ENCODER.iterencode)
-_flat = (None, ":", ",", False, False, False)  # indent, separators, switches
-_write = _make(None, _ENCODER.default, _C.encode_basestring, *_flat)
+class _Strict:
+    """What the C scanner reads off its decoder: RFC 8259, and finite numbers."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_int = int
+    parse_float: Any = staticmethod(_finite)
+    parse_constant = staticmethod(_no_constant)
+
+
+class _AnySize(_Strict):
+    parse_float = float
+
+
+def _no_json(value: Any) -> Any:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _python_json() -> tuple[Any, Any, Any]:
+    """The scanners and the encoder where Python has no C half of json."""
+    decoder: Any = json.JSONDecoder
+    scans = [
+        decoder(parse_float=number, parse_constant=_no_constant).scan_once
+        for number in (_finite, float)
+    ]
+    encoder = json.JSONEncoder(
+        ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+    )
+    return scans[0], scans[1], encoder.iterencode
+
+
+def _c_json() -> tuple[Any, Any, Any]:
+    """The C scanner and the C encoder themselves: json.loads and json.dumps find out
+    about their arguments on every call, and json itself imports re. Without markers
+    the encoder is reentrant, and finds a value that contains itself by RecursionError.
+    """
+    c: Any = __import__("_json")
+    flat = (None, ":", ",", False, False, False)  # indent, separators, switches
+    write = c.make_encoder(None, _no_json, c.encode_basestring, *flat)
+    return c.make_scanner(_Strict), c.make_scanner(_AnySize), write
+
+
+try:
+    _scan, _scan_any, _write = _c_json()
+except (ImportError, AttributeError, TypeError):  # another Python, or a later one
+    _scan, _scan_any, _write = _python_json()
 
 
 def _check_bounds(data: bytes | bytearray, depth: int, digits: int) -> None:
@@ -606,6 +666,24 @@ def _search(source: str, most: int) -> Any:
     return lambda text: len(text) <= most and search(text)
 
 
+# Most parameters are of a few kinds, like {"type": "string"}: all tools share these.
+_shared: dict[str, Any] = {}  # what _alone gives -> node and its table
+_ALONE = frozenset(["type", "enum", "const", "pattern", "uniqueItems", *_TESTS])
+_INNER = _KEYWORDS.keys() - _ALONE - {*_SHAPES[" ".join(_WORDS)].split()}
+
+
+def _alone(schema: Any, pattern_text: int) -> str:
+    """The text of the assertions, if these look at one value alone, and are short."""
+    if not _INNER.isdisjoint(schema):
+        return ""
+    asserted = {word: schema[word] for word in schema if word in _ALONE}
+    try:
+        text = f"{pattern_text} {_encode_text(asserted)}"
+    except (TypeError, ValueError):  # a value in Python alone: the schema is refused
+        return ""
+    return text if len(text) < 200 else ""
+
+
 class _Work:
     """What one check may still do, and the base URIs of the schemas that it is in."""
 
@@ -718,6 +796,20 @@ class _Compiler:
             return self.nodes[key]
         if isinstance(schema, bool):
             schema = {} if schema else {"enum": []}
+        text = _alone(schema, self.limits.pattern_text)
+        if text not in _shared:
+            node = self.closure(schema)
+            if text and len(_shared) < 256:
+                _shared[text] = node, self.tables[node]
+        else:
+            node, self.tables[node] = _shared[text]
+            self.leaves.add(node)
+        if lasting:  # what _Compiler makes up itself is not kept, its id may come again
+            self.nodes[key] = node
+        return node
+
+    def closure(self, schema: Any) -> Any:
+        """The node itself; `tables` and `leaves` take what `_compile` wants to know."""
         rules: dict[Any, list[Any]] = {kind: [] for kind in _TYPES}
         types, wish = self.assertions(schema, rules)
         count = sum(map(len, rules.values()))
@@ -725,7 +817,7 @@ class _Compiler:
         self.objects(schema, rules[dict])
         self.logic(schema, rules)
         deny = (lambda value, work, seen: ("", wish, value),)
-        table = {kind: tuple(rules[kind]) if kind in types else deny for kind in _TYPES}
+        table = {kind: tuple(rules[kind]) for kind in _TYPES if kind in types}
         own = "unevaluatedItems" in schema or "unevaluatedProperties" in schema
         base = self.bases[id(schema)] if "$id" in schema else None
 
@@ -752,8 +844,6 @@ class _Compiler:
             self.tables[node] = table
         if count == sum(map(len, rules.values())):
             self.leaves.add(node)
-        if lasting:  # what _Compiler makes up itself is not kept, its id may come again
-            self.nodes[key] = node
         return node
 
     def assertions(self, schema: Any, rules: dict[Any, list[Any]]) -> Any:
@@ -785,7 +875,12 @@ class _Compiler:
             add([str], self.pattern(source), _cut(text, 300))
         for word in [word for word in ("enum", "const") if word in schema]:
             values = schema["enum"] if word == "enum" else [schema["const"]]
-            shown = [json.dumps(v, ensure_ascii=False, default=str) for v in values]
+            shown = [
+                _encode_text(v)
+                if type(v) in _TYPES[:5]
+                else json.dumps(v, ensure_ascii=False, default=str)
+                for v in values
+            ]
             wish = _cut(", ".join(_cut(v, 80) for v in shown), 300) or "nothing"
             wish = f"one of {wish}" if len(values) > 1 else wish
             keys = frozenset(map(_key, values))
@@ -971,7 +1066,7 @@ def _compile(
 
     nodes = {k: compiler.node(v) for k, v in schema.get("properties", {}).items()}
     tables: Any = {name: compiler.tables.get(node) for name, node in nodes.items()}
-    rules = compiler.tables.get(root, {dict: ()})[dict]
+    rules = compiler.tables.get(root, {}).get(dict)
     if rules != (compiler.members,) or None in tables.values():
         return full
     required = schema.get("required", ())
@@ -1371,7 +1466,7 @@ class _Hints:
             elif default is not None or "type" not in schema:  # `x: int = None`
                 try:
                     default = _plain(default)
-                    json.dumps(default, allow_nan=False)
+                    _encode(default)
                     schema.setdefault("default", default)
                 except (TypeError, ValueError):
                     pass
@@ -1565,6 +1660,18 @@ class _Signature:
         ]
 
 
+def _entry(line: str) -> tuple[str, str]:
+    """Name and text of `name (type): text` in an "Args:" part; no name in others."""
+    line = line[2:] if line.startswith("**") else line[line.startswith("*") :]
+    letters = (i for i, c in enumerate(line) if not (c.isalnum() or c == "_"))
+    size = next(letters, 0)
+    rest = line[size:].lstrip()
+    if rest[:1] == "(":
+        tails = (rest[at + 1 :].lstrip() for at, c in enumerate(rest) if c == ")")
+        rest = next((tail for tail in tails if tail[:1] == ":"), "")
+    return line[:size] if rest[:1] == ":" else "", rest[1:].lstrip()
+
+
 def _docstring(doc: str) -> tuple[str, dict[str, str]]:
     """The text before "Args:", and what that says about each parameter."""
     first, *lines = (doc.expandtabs() + "\n").splitlines()
@@ -1576,11 +1683,11 @@ def _docstring(doc: str) -> tuple[str, dict[str, str]]:
     name, column = "", 0
     for line in filter(None, lines[start + 1 :]):
         text, indent = line.strip(), len(line) - len(line.lstrip())
-        entry = re.match(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)", text)
+        entry = _entry(text)
         if not indent:
             break
-        if entry and (not name or indent <= column):
-            name, column, texts[entry[1]] = entry[1], indent, entry[2]
+        if entry[0] and (not name or indent <= column):
+            name, column, texts[entry[0]] = entry[0], indent, entry[1]
         elif name:
             texts[name] = f"{texts[name]} {text}".strip()
     return "\n".join(lines[:start]).strip(), texts
@@ -1818,7 +1925,8 @@ class _Handler:
         self.kind, self.name, self.function = kind, name, function
         self.fields = {key: _wire(v) for key, v in fields.items() if v is not None}
         self.lane = how.pop("lock", None)
-        how["scopes"] = frozenset(how.get("scopes", ()))
+        if "scopes" in how:
+            how["scopes"] = frozenset(how["scopes"])
         for option, value in how.items():
             setattr(self, option, value)
         self.order = 0
@@ -1919,10 +2027,7 @@ class _Registry:
 # What of RFC 6570 can be matched back to arguments: {x} {+x} {/x} {/x*} {?x,y}.
 _URI = 2048  # characters of a URI that templates are tried on
 _N = "([A-Za-z_][A-Za-z0-9_]*)"
-_EXPRESSION = re.compile(
-    rf"\{{(?:([+/]?){_N}|/{_N}\*|\?({_N[1:-1]}(?:,{_N[1:-1]})*))\}}"
-)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]")
+_EXPRESSION = _Pattern(rf"\{{(?:([+/]?){_N}|/{_N}\*|\?({_N[1:-1]}(?:,{_N[1:-1]})*))\}}")
 
 
 def _template(uri: str, where: str) -> tuple[list[str], Callable[[str], Any]]:
@@ -1999,8 +2104,10 @@ def _steps(raw: str, relative: bool, confined: bool) -> Optional[list[str]]:
     return steps
 
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_HEADER_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NAME = frozenset(_LETTERS + "0123456789-._")
+_SCHEME = frozenset(_LETTERS + "0123456789-.+")
+_HEADER_TOKEN = _Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _x_headers(schema: Any, where: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -2018,7 +2125,9 @@ def _x_headers(schema: Any, where: str) -> list[tuple[str, tuple[str, ...]]]:
                     found[f"mcp-param-{header.lower()}"] = (*path, name)
 
     walk(schema, ())
-    if len(re.findall(rb'"x-mcp-header":(?!{)', _encode(schema))) != len(found):
+    text = _encode(schema)
+    key = b'"x-mcp-header":'  # with an object behind it, it is a property's name
+    if text.count(key) - text.count(key + b"{") != len(found):
         raise DefinitionError(
             f"{where}: each x-mcp-header must be a unique HTTP token on a string, "
             "integer or boolean reached by properties alone"
@@ -2644,7 +2753,8 @@ def _masked(text: str) -> str:
         hidden = ("/" in piece or "\\" in piece) and not _NO_PATH.fullmatch(piece)
         return "<path>" if hidden else found[0]
 
-    return _PIECES.sub(mask, text)
+    masked: str = _PIECES.sub(mask, text)
+    return masked
 
 
 class _Awaitable:
@@ -3461,7 +3571,8 @@ class _Core:
                 if "$defs" in inner:
                     root["$defs"] = inner.pop("$defs")
                 # References to a root that moved: better no schema than a wrong one.
-                if not re.search(rb'"#(?!/\$defs/)', _encode(inner)):
+                text = _encode(inner)
+                if text.count(b'"#') == text.count(b'"#/$defs/'):
                     fields["outputSchema"] = root
             encoded = item.encoded[revision] = _encode(fields)
         return encoded
@@ -4012,10 +4123,10 @@ class _Core:
             self._wake()
 
 
-_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
+_TRACEPARENT = _Pattern("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
 # What a traceback's text may hold: paths never reach the wire.
-_PIECES = re.compile(r"(['\"])[^'\"]*\1|[^\s'\"]+")
-_NO_PATH = re.compile(r"https?://[^@\s]*|\w+/\w+|[/\\]")
+_PIECES = _Pattern(r"(['\"])[^'\"]*\1|[^\s'\"]+")
+_NO_PATH = _Pattern(r"https?://[^@\s]*|\w+/\w+|[/\\]")
 _RENDER: dict[str, Callable[[Any, _Call, Any], _Reply]] = {
     "tools/call": _Core._render_tool,
     "resources/read": _Core._render_resource,
@@ -5032,11 +5143,11 @@ def _origin_host(origin: str) -> tuple[str, int | None] | None:
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _JSON = b"Content-Type: application/json\r\n"
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
-_JSON_TYPE = re.compile(
+_JSON_TYPE = _Pattern(
     r'application/json[ \t]*(?:;(?![ \t]*charset=(?!"?utf-?8"?[ \t]*(?:;|$))).*)?',
-    re.IGNORECASE,
+    2,  # re.IGNORECASE
 )
-_IP = re.compile(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
+_IP = _Pattern(r"[0-9.]+|[0-9a-f:.]*:[0-9a-f:.]*")
 _ALLOW = b"Allow: POST, GET, DELETE\r\n"
 _RETRY = b"Retry-After: 5\r\n"  # seconds
 _CORS = (
@@ -5048,7 +5159,7 @@ _PREFLIGHT = (
     b"Access-Control-Allow-Headers: %b\r\nAccess-Control-Max-Age: 86400\r\n"
 )
 _SSE = "text/event-stream"
-_EVENT_ID = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
+_EVENT_ID = _Pattern(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
 class _Stream:
@@ -6276,7 +6387,7 @@ class Server(_Core):
         notes = _wire(annotations) or None
         if self._read_only and (notes or {}).get("readOnlyHint") is not True:
             return
-        if not _NAME.fullmatch(name):
+        if not 0 < len(name) <= 128 or set(name) - _NAME:
             self._warn(f"{where}: names are 1-128 of A-Z a-z 0-9 _ - .")
         output, wrap = output_schema, False
         if structured_output is False:
@@ -6354,7 +6465,9 @@ class Server(_Core):
     ) -> None:
         """As the decorator resource()."""
         where = f"resource {uri!r}"
-        if not _SCHEME.match(uri):
+        scheme, _, rest = uri.partition(":")
+        letter = scheme[:1] in _LETTERS and scheme != ""
+        if not letter or set(scheme) - _SCHEME or not rest[:1].strip():
             raise DefinitionError(f"{where}: a URI has a scheme, like sensor://name")
         signature = _Signature(function, where)
         name = name or _name_of(function, "resource")
@@ -6884,7 +6997,8 @@ def _until_over(
     late (stdin closed and SIGTERM at once) may not cut the exit short.
     """
     import atexit
-    import signal
+
+    signal: Any = __import__("_signal")  # signal itself imports enum
 
     thread = threading.main_thread()
     if threading.current_thread() is not thread:
