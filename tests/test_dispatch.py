@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import dataclasses
 import datetime
 import functools
@@ -2425,6 +2426,27 @@ class Calls(unittest.TestCase):
             self.assertEqual(text_of(peer.got(number)), "True")
         self.settled(server)
         self.assertEqual(gate.runs, 6)
+
+    def test_what_waits_in_a_lane_sees_no_context_variable_of_the_one_before(self):
+        server, _ = make()
+        user = contextvars.ContextVar("user", default="nobody")
+        entered, gate = threading.Event(), threading.Event()
+
+        @server.tool(lock="arm")
+        async def work(name: str) -> str:
+            before = user.get()
+            user.set(name)
+            entered.set()
+            while not gate.is_set():
+                await asyncio.sleep(0)
+            return before
+
+        with looped(server):
+            peer = Peer(server)
+            numbers = [peer.begin("work", name=name) for name in ("anna", "bert")]
+            self.assertTrue(entered.wait(WAIT))
+            gate.set()
+            self.assertEqual([text_of(peer.got(n)) for n in numbers], ["nobody"] * 2)
 
     def test_async_handlers(self):
         server, log = make()

@@ -4460,9 +4460,11 @@ class _Loop:
 
     def __init__(self, server: _Core) -> None:
         import asyncio
+        import contextvars
 
         self.server = server
         self.loop = asyncio.get_running_loop()
+        self.context = contextvars.copy_context()
         self.thread = threading.get_ident()
         self.entering = asyncio.Lock()  # of the lifespan
         self.timer: Any = None
@@ -4504,23 +4506,32 @@ class _Loop:
             self.server._alarm = due
 
     def spawn(self, call: _Call) -> None:
-        self.call(self._start, call)
+        if threading.get_ident() == self.thread:  # `call` would do; this is every call
+            self._start(call)
+        else:
+            self.call(self._start, call)
 
     def _start(self, call: _Call) -> None:
         server = self.server
         if not server._begin(call):
             return server._leave(call)
-        task = self.make(_acall(call))
-        if task.done():
-            return server._leave(call)
-        call.task = task
-        self.tasks.add(task)
-        task.add_done_callback(functools.partial(self._ended, call))
+        task = self.make(self._run(call))
+        if not task.done():
+            call.task = task
+            self.tasks.add(task)
         return None
 
-    def _ended(self, call: _Call, task: Any) -> None:
-        self.tasks.discard(task)
-        self.server._leave(call)
+    async def _run(self, call: _Call) -> None:
+        """A task whose end costs no turn of the loop. It always begins: what cancels
+        it comes by the loop too, and later."""
+        try:
+            await _acall(call)
+        finally:
+            self.tasks.discard(call.task)
+            if call.handler.lane and not self.loop.is_closed():
+                # Not from here: the next one would see this one's context variables.
+                leave = self.server._leave
+                self.loop.call_soon(leave, call, context=self.context)
 
     async def drain(self, seconds: float) -> None:
         """Wait until no call is open, for so long at the most; then give them up."""
