@@ -1602,6 +1602,31 @@ class Limited(unittest.TestCase):
                         break
             self.assertLess(time.monotonic() - began, PATIENCE)
 
+    def test_a_kept_connection_is_idle_from_its_last_request_on(self):
+        with Live() as live, live.client() as client:
+            client.send(modern("tools/list"))
+            client.reply()
+            connection = next(iter(live.endpoint.connections))
+            passed = []
+
+            def half_the_time_passes():
+                connection.endpoint.stop(connection)
+                connection.due()
+                passed.append(connection.line is not None)
+
+            for most in (2, 4):  # halves of idle_timeout, then a request: all anew
+                soon(lambda: connection.state == "idle", "idle")
+                for _ in range(2):
+                    live.loop.call_soon_threadsafe(half_the_time_passes)
+                soon(lambda most=most: len(passed) == most, "two halves")
+                client.send(modern("tools/list"))
+                self.assertEqual(client.reply().status, 200)
+            soon(lambda: connection.state == "idle", "idle")
+            for _ in range(3):
+                live.loop.call_soon_threadsafe(half_the_time_passes)
+            self.assertTrue(client.closed())
+            self.assertEqual(passed[:6], [True] * 6)
+
     def test_the_connection_cap_answers_503(self):
         with Live(fixture(limits=Limits(connections=2))) as live:
             with live.client() as one, live.client() as two:

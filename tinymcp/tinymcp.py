@@ -150,7 +150,7 @@ class Limits:
     session_idle = 1800.0  # seconds without a request until a session is dropped
     head_timeout = 10.0  # seconds for a request head to arrive in full
     body_timeout = 30.0  # seconds for a body
-    idle_timeout = 120.0  # seconds a kept connection may stay silent
+    idle_timeout = 120.0  # seconds a kept connection may stay silent (closed by 1.5 x)
     write_timeout = 30.0  # seconds a peer may take no bytes before it is dropped
     queue = 32 << 20  # bytes waiting to be written: 200 echoes of 50 KB, twice each
     stream_queue = 1 << 20  # bytes waiting on one SSE stream; above it flags wait
@@ -5487,7 +5487,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state continued unsent eof"
+        "state armed quiet continued unsent eof"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5502,6 +5502,8 @@ class _Connection:
         self.task: Any = None
         self.principal = _certificate_principal(writer)
         self.state = ""
+        self.armed = ""  # the state that the time-out was armed for
+        self.quiet = 0  # idle time-outs since the last request
         self.continued = False
         self.unsent = 0  # bytes, when the write time-out was armed
         self.eof = False
@@ -5509,10 +5511,23 @@ class _Connection:
     def expect(self, state: str, seconds: float) -> None:
         """Arms the time-out of a state once: bytes that trickle do not restart it."""
         if self.state != state:
-            self.state = state
+            self.state = self.armed = state
             self.endpoint.start(self, seconds)
 
+    def idle(self) -> None:
+        """Arming for each request would cost more than reading it: an armed time-out
+        stays, in half lengths, and the third in a row without a request is the end."""
+        self.quiet = 0
+        if self.armed == "idle" and self.line is not None:
+            self.state = "idle"
+        else:
+            self.expect("idle", self.endpoint.server._limits.idle_timeout / 2)
+
     def due(self) -> None:
+        if self.state == "idle" and self.quiet < 2:
+            self.quiet += 1
+            seconds = self.endpoint.server._limits.idle_timeout / 2
+            return self.endpoint.start(self, seconds)
         if self.state == "write":
             before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
             if self.unsent < before:  # slow is not stuck
@@ -5525,12 +5540,12 @@ class _Connection:
             self.transport.close()
 
     async def run(self) -> None:
-        limits, parser = self.endpoint.server._limits, self.parser
+        parser = self.parser
         read, feed = self.reader.read, self.parser.feed
         try:
             while self.keep and not self.endpoint.closing:
                 if not parser.pending:
-                    self.expect("idle", limits.idle_timeout)
+                    self.idle()
                 data = await read(65536)
                 if not data:
                     break
