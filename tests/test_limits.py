@@ -40,8 +40,8 @@ class All(unittest.TestCase):
         self.assertEqual(missing, [])
 
     def test_unknown_limits_are_refused(self):
-        with self.assertRaisesRegex(TypeError, "no 'bodies'"):
-            Limits(bodies=1)
+        with self.assertRaisesRegex(TypeError, "no 'bodys'"):
+            Limits(bodys=1)
         with self.assertRaises(TypeError):
             Limits(__init__=1)
 
@@ -196,6 +196,58 @@ class Calls(unittest.TestCase):
             server.proceed.set()
             self.assertEqual(text(wire.wait(1)), "blocked")
         self.assertEqual((server._waiting, server._waiting_bytes), (0, 0))
+
+    def test_async_calls_that_run_hold_so_many_bytes_and_no_more(self):
+        server = fixture(False, limits=Limits(waiting_bytes=50_000))
+        free = asyncio.Event()
+
+        @server.tool
+        async def hold(text: str) -> str:
+            await free.wait()
+            return "held"
+
+        @server.tool
+        async def release() -> str:
+            free.set()
+            return "released"
+
+        long = "y" * 30_000
+        with Wire(server, loop=True) as wire:
+            wire.send(hello(), call("hold", {"text": long}, 0))
+            wire.send(call("hold", {"text": long}, 1), call("hold", {"text": "x"}, 2))
+            self.assertIn("busy", text(wire.wait(1)))
+            wire.send(call("release", {}, 3))
+            for id, reply in ((3, "released"), (0, "held"), (2, "held")):
+                self.assertEqual(text(wire.wait(id)), reply)
+            self.assertEqual(server._held, 0)
+            wire.send(call("hold", {"text": long}, 4))
+            self.assertEqual(text(wire.wait(4)), "held")
+
+    def test_bodies_that_are_arriving(self):
+        """Over the budget the next body is refused; small requests go on."""
+        limits = Limits(bodies=100_000)
+        whole = modern(
+            "tools/call", {"name": "echo", "arguments": {"text": "y" * 70_000}}
+        )
+        with Live(fixture(limits=limits)) as live:
+            with live.client() as one, live.client() as two:
+                one.send(whole[:-1])
+                soon(lambda: live.endpoint.held > 69_000, "one body")
+                two.send(whole[:-1])
+                reply = two.reply()
+                self.assertEqual(
+                    (reply.status, reply.headers["retry-after"]), (503, "5")
+                )
+                self.assertTrue(two.closed())
+                soon(lambda: live.endpoint.held < 100_000, "what was refused is gone")
+                self.assertEqual(live.ask(modern("tools/list")).status, 200)
+                one.send(whole[-1:])
+                self.assertEqual(one.reply().status, 200)
+                self.assertEqual(live.endpoint.held, 0)
+                one.send(whole[:-1])
+                soon(lambda: live.endpoint.held > 69_000, "one body again")
+            soon(lambda: not live.endpoint.connections, "one has left")
+            self.assertEqual(live.endpoint.held, 0)
 
     def test_the_rate_of_tools_and_of_one_tool(self):
         server = fixture(False, limits=Limits(tool_rate=(3, 1000.0)))

@@ -158,7 +158,8 @@ class Limits:
     replay = 4 << 20  # bytes kept for Last-Event-ID, all sessions
     workers = 8  # threads for def handlers
     waiting = 256  # calls waiting for a worker or a lane
-    waiting_bytes = 16 << 20  # bytes of those calls
+    waiting_bytes = 16 << 20  # bytes of those calls; of async calls that run, as much
+    bodies = 16 << 20  # bytes of HTTP request bodies that are still arriving
     in_flight = 1024  # unfinished requests of one peer
     batch = 100  # messages in one batch of 2025-03-26
     client = 8192  # bytes of clientInfo and capabilities that a session keeps
@@ -2263,6 +2264,7 @@ def _fit(block: dict[str, Any], revision: str) -> dict[str, Any]:
 
 _Reply = tuple[bytes, int]  # (body, JSON-RPC error code or 0)
 _NONE: dict[str, Any] = {}  # shared, and never written to
+_LARGE = 16384  # bytes; above it a message counts against what all of them may hold
 _INT_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{%b%b}}'
 _TEXT_RESULT = _INT_RESULT.replace(b"%d", b"%b")
 
@@ -2431,6 +2433,7 @@ class _Call:
     cancelled = False
     event: Any = None
     task: Any = None
+    held = 0  # bytes that an async call holds while it runs
     progress = -math.inf
     position = 0
     rounds = 0
@@ -3180,6 +3183,7 @@ class _Core:
     _cache_hints = (0, "private")
     _page_size = 100
     _waiting = _waiting_bytes = 0  # calls in front of workers and lanes
+    _held = 0  # bytes of large async calls that run
     _threads = 0  # workers, made when they are needed
     _free = 0  # of those, less the calls queued for them
 
@@ -3723,11 +3727,12 @@ class _Core:
     def _enqueue(self, call: _Call) -> bool:
         """In front of its lane or of the workers; False if too many wait there."""
         limits, lane = self._limits, call.handler.lane
+        most, large = limits.waiting_bytes, call.size > _LARGE
         with self._lock:
             size = self._waiting_bytes + call.size
-            if self._waiting >= limits.waiting or (
-                self._waiting and size > limits.waiting_bytes
-            ):
+            if self._waiting >= limits.waiting or (self._waiting and size > most):
+                return False
+            if large and self._held and self._held + call.size > most:
                 return False
             self._waiting += 1
             self._waiting_bytes = size
@@ -3779,11 +3784,19 @@ class _Core:
         with self._lock:
             self._waiting -= 1
             self._waiting_bytes -= call.size
+            # Workers are few, but nothing else bounds what async calls hold.
+            if call.size > _LARGE and call.handler.is_async and not call.done:
+                call.held = call.size
+                self._held += call.size
         return not call.done
 
     def _leave(self, call: _Call) -> None:
         """The function has really ended: only now may the lane move on."""
         lane, following = call.handler.lane, None
+        if call.held:
+            with self._lock:
+                self._held -= call.held
+                call.held = 0
         if lane:
             with self._lock:
                 if self._lanes[lane]:
@@ -4528,7 +4541,7 @@ class _Loop:
             await _acall(call)
         finally:
             self.tasks.discard(call.task)
-            if call.handler.lane and not self.loop.is_closed():
+            if (call.handler.lane or call.held) and not self.loop.is_closed():
                 # Not from here: the next one would see this one's context variables.
                 leave = self.server._leave
                 self.loop.call_soon(leave, call, context=self.context)
@@ -4889,9 +4902,18 @@ class _HttpReader:
         self._extra = 0  # bytes of its framing that small chunks do not explain
 
     @property
+    def held(self) -> int:
+        """Bytes of requests that are not complete."""
+        return len(self._buffer) - self._at + len(self._body)
+
+    @property
     def pending(self) -> bool:
         """Whether a request has begun and is not complete."""
         return self._head is not None or self._at < len(self._buffer)
+
+    def drop(self) -> None:
+        """Forget the input so far, which has no meaning after an error."""
+        self._buffer, self._at, self._body = b"", 0, bytearray()
 
     def feed(self, data: bytes) -> None:
         buffer = self._buffer
@@ -5487,7 +5509,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state armed quiet continued unsent eof"
+        "state armed quiet held continued unsent eof"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5504,6 +5526,7 @@ class _Connection:
         self.state = ""
         self.armed = ""  # the state that the time-out was armed for
         self.quiet = 0  # idle time-outs since the last request
+        self.held = 0  # bytes of a body that is arriving
         self.continued = False
         self.unsent = 0  # bytes, when the write time-out was armed
         self.eof = False
@@ -5560,6 +5583,7 @@ class _Connection:
             text = f"{type(error).__name__} in a connection: {error}"
             self.endpoint.server._log("critical", text)
         finally:
+            self.hold(0)
             self.endpoint.stop(self)
             self.transport.close()
 
@@ -5575,8 +5599,11 @@ class _Connection:
             body = parser.body()
             if body is None:
                 self.expect("body", endpoint.server._limits.body_timeout)
+                self.hold(parser.held)
                 self._continue(head)
                 return
+            if self.held:
+                self.hold(0)
             self.state = ""
             self.continued = False
             self.keep = head.keep_alive and not endpoint.closing
@@ -5598,6 +5625,14 @@ class _Connection:
                 await self.writer.drain()
                 self.state = ""
 
+    def hold(self, size: int) -> None:
+        """All bodies that arrive share a budget: slow ones could take all memory."""
+        endpoint = self.endpoint
+        endpoint.held += size - self.held
+        self.held = size
+        if endpoint.held > endpoint.server._limits.bodies and size > _LARGE:
+            raise _HttpError(503, "Too many request bodies at once", _RETRY)
+
     def _continue(self, head: _Head) -> None:
         """100 Continue, unless the request is refused by its head alone."""
         if head.expects_continue and not self.continued:
@@ -5609,8 +5644,11 @@ class _Connection:
         """What follows has no meaning, but a close with bytes unread is a reset, and
         the client might lose the reply by it (RFC 9112 section 9.6)."""
         self.keep = False
+        self.parser.drop()
+        self.hold(0)
         body = error.message.encode("utf-8") + b"\n"
-        self.transport.write(_response_bytes(error.status, _TEXT, body, False))
+        head = _TEXT + error.headers
+        self.transport.write(_response_bytes(error.status, head, body, False))
         self.expect("end", 2.0)
         if self.transport.can_write_eof():  # not with TLS
             self.transport.write_eof()
@@ -5866,6 +5904,7 @@ class _Endpoint:
         self.tls = _tls(options)
         self.deadlines = _Deadlines()
         self.kept_bytes = 0
+        self.held = 0  # bytes of bodies that are arriving
         self.closing = False
         self.forms: dict[int, Any] = {}  # by the id of a head's headers
         self.open_paths = ("/healthz", *auth.documents)
