@@ -1009,6 +1009,20 @@ class Tools(unittest.TestCase):
             self.assertEqual([bucket.take() for _ in range(3)], [0, 0, 0])
             self.assertGreater(bucket.take(), 0)
 
+    def test_audit_of_arguments_that_a_handler_changed(self):
+        server, log = make(audit_arguments=True)
+        lines = []
+        server._write_audit = lambda line: lines.append(json.loads(line))
+
+        @server.tool(inline=True)
+        def spoil(things: list) -> str:
+            things.append(object())
+            return "done"
+
+        peer = Peer(server)
+        self.assertEqual(peer.text("spoil", things=[]), "done")
+        self.assertEqual((log, lines[0]["arguments"]), ([], None))
+
     def test_audit_lines(self):
         self.server, _ = make(audit=True)
         lines = []
@@ -2311,6 +2325,27 @@ class Calls(unittest.TestCase):
             self.assertEqual(text_of(peer.got(number)), "done")
         self.settled(server)
         self.assertEqual(text_of(peer.call("gate", x="x" * 2000)), "done")  # alone
+
+    def test_a_transport_that_fails_costs_no_worker(self):
+        server, log = make(limits=limits(workers=1))
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate")
+        server.add_tool(lambda: "x", name="quick")
+
+        class Broken(Peer):
+            def reply(self, body, code):
+                raise RuntimeError("no more")
+
+        peer = Peer(server)
+        Broken(server).begin("gate")
+        gate.entered()
+        number = peer.begin("quick")
+        gate.free.release()
+        self.assertEqual(text_of(peer.got(number)), "x")
+        self.assertEqual(peer.text("quick"), "x")
+        self.settled(server)
+        self.assertEqual(log, [("critical", "RuntimeError in a worker: no more")])
+        self.assertEqual(server._threads, 1)
 
     def test_workers_are_made_when_needed_and_bounded(self):
         server, _ = make(limits=limits(workers=2))

@@ -37,10 +37,11 @@ VALGRIND = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev
 # One more block in a loop that reads a connection until it ends.
 CONNECTION_LOOPS = frozenset()
 # Where anything may come up and nothing may get out: user code (handlers, the types of
-# their arguments, a log function, the app that
-# `run` imports), and the outermost guard of each engine (byte streams, HTTP).
+# their arguments, a log function, the app that `run` imports), and the outermost guard
+# of each engine (byte streams, HTTP, worker threads).
 BROAD_EXCEPT = frozenset(
-    "_call _acall _load _receive _Connection.run _Handler.take Server._log".split()
+    "_call _acall _load _receive _Connection.run _Core._serve _Handler.take"
+    " Server._log".split()
 )
 
 # Each costs a small board milliseconds and memory that a server rarely needs.

@@ -2471,8 +2471,11 @@ class _Call:
         if reply is None:
             self.server._ask_legacy(self)
         elif self.claim():
-            self.peer.reply(*reply)
-            self.server._ended(self, "error" if self.failed or reply[1] else "ok")
+            try:
+                self.peer.reply(*reply)
+            finally:
+                outcome = "error" if self.failed or reply[1] else "ok"
+                self.server._ended(self, outcome)
 
     def cancel(self) -> None:
         """No reply; the handler is told; worker and lane stay busy until it ends."""
@@ -3255,7 +3258,13 @@ class _Core:
             line["trace"] = trace[1]
         if self._audit:
             line["arguments"] = call.params.get("arguments")
-        self._write_audit(_encode(line) + b"\n")
+        try:
+            text = _encode(line)
+        except (TypeError, ValueError):  # a handler has put its own things in there
+            text = _encode(
+                {**line, "principal": str(line["principal"]), "arguments": None}
+            )
+        self._write_audit(text + b"\n")
 
     def _error(self, error: MCPError, call: Optional[_Call] = None) -> _Reply:
         code, request_id = error.code, error.id
@@ -3766,9 +3775,12 @@ class _Core:
             self._log("critical", f"no worker thread: {error}")
 
     def _serve(self) -> None:
-        """One worker thread."""
+        """One worker thread, which no fault ends: there are few."""
         while True:
-            self._work(self._queue.get())
+            try:
+                self._work(self._queue.get())
+            except BaseException as error:  # of a transport, or of our own
+                self._log("critical", f"{type(error).__name__} in a worker: {error}")
             with self._lock:
                 self._free += 1
 
