@@ -45,6 +45,33 @@ class All(unittest.TestCase):
         with self.assertRaises(TypeError):
             Limits(__init__=1)
 
+    def test_values_that_bound_nothing_are_refused(self):
+        inf = float("inf")
+        for name, value, wanted in [
+            ("body", -1, "body is a whole number above 0, not -1"),
+            ("workers", "x", "workers is a whole number above 0, not 'x'"),
+            ("workers", 0, "above 0, not 0"),
+            ("line", True, "not True"),
+            ("queue", 1e6, "a whole number"),
+            ("retry", -1, "retry is a whole number, 0 or more"),
+            ("call_timeout", None, "seconds above 0, not None"),
+            ("state_age", float("nan"), "0 or more, not nan"),
+            ("keep_alive", 0, "above 0"),
+            ("grace", inf, "seconds, 0 or more and finite, not inf"),
+            ("tool_rate", 5, "tool_rate is two numbers above 0 and finite, not 5"),
+            ("tool_rate", (1, 2, 3), r"not \(1, 2, 3\)"),
+            ("log_rate", (0, 1.0), "above 0 and finite"),
+            ("log_rate", (1, inf), "above 0 and finite"),
+        ]:
+            with self.subTest(name, value=value):
+                with self.assertRaisesRegex(ValueError, wanted):
+                    Limits(**{name: value})
+        kept = Limits(call_timeout=inf, grace=0, rounds=0, tool_rate=(0.5, 1))
+        self.assertEqual((kept.call_timeout, kept.grace, kept.rounds), (inf, 0, 0))
+        for name, value in vars(Limits).items():
+            if not name.startswith("_"):
+                Limits(**{name: value})
+
 
 class Connected(unittest.TestCase):
     def test_connections_per_address(self):

@@ -176,10 +176,31 @@ class Limits:
     grace = 10.0  # seconds for accepted calls once the server is told to end
     exit_grace = 2.0  # seconds after run() has ended until threads are left behind
 
+    _may_be_0 = (
+        "sessions streams replay replay_session waiting_bytes batch rounds retry"
+        " schema_work state_age json_or_sse grace exit_grace"
+    ).split()
+
     def __init__(self, **changes: Any) -> None:
         for name, value in changes.items():
             if name.startswith("_") or not hasattr(Limits, name):
                 raise TypeError(f"Limits has no {name!r}; see the table in the README")
+            kind, zero = type(getattr(Limits, name)), name in self._may_be_0
+            kinds = (int,) if kind is int else (int, float)
+            numbers = value if kind is tuple is type(value) else (value,)
+            endless = kind is float and "grace" not in name  # no thread waits for it
+            if len(numbers) != 1 + (kind is tuple) or not all(
+                type(n) in kinds
+                and 0 <= n
+                and (n or zero)
+                and (endless or n < math.inf)
+                for n in numbers
+            ):
+                what = "a whole number" if kind is int else "seconds"
+                what = "two numbers" if kind is tuple else what
+                what += ", 0 or more" if zero else " above 0"
+                what += "" if endless or kind is int else " and finite"
+                raise ValueError(f"Limits: {name} is {what}, not {value!r:.80}")
             setattr(self, name, value)
 
 
