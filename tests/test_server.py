@@ -155,6 +155,9 @@ class Registration(unittest.TestCase):
                 Server(**options)
         with self.assertRaises(TypeError):
             Limits(nothing=1)
+        where = r'option host, port; .*run\("http", host=, port=, ...\)'
+        with self.assertRaisesRegex(TypeError, where):
+            Server(host="127.0.0.1", port=1)  # as FastMCP took them
 
     def test_orjson_that_is_not_there_says_so(self):
         with mock.patch.dict(sys.modules, {"orjson": None}):
@@ -510,6 +513,8 @@ class Binding(unittest.TestCase):
             (("http",), {"host": "0.0.0.0"}, ValueError, "--insecure"),
             (("streamable-http",), {"host": "192.0.2.1"}, ValueError, "--insecure"),
             (("http",), {"host": "::"}, ValueError, "--insecure"),
+            (("http",), {"port": "x"}, ValueError, "port= takes a number .*not 'x'"),
+            (("http",), {"port": 70000}, ValueError, "0 to 65535, not 70000"),
         ]:
             with self.subTest(arguments), self.assertRaisesRegex(error, text):
                 server.run(*arguments, **options)

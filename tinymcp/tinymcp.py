@@ -6338,6 +6338,7 @@ _HTTP = {
     "client_ca": None,
     "reuse_port": False,
 }
+_FOR_RUN = '; options of HTTP go to run("http", host=, port=, ...)'
 # Options that every kind of handler takes, and two that registration adds.
 _HOW = frozenset("inline lock timeout scopes properties check".split())
 _GUARDS = ("insecure", "token", "token_file", "auth", "client_ca")
@@ -6388,7 +6389,8 @@ class Server(_Core):
             raise ValueError("cache_scope is private or public, ttl_ms >= 0, pages > 0")
         unknown = info.keys() - {"title", "description", "website_url", "icons"}
         if unknown:
-            raise TypeError(f"Server has no option {', '.join(sorted(unknown))}")
+            text = f"Server has no option {', '.join(sorted(unknown))}"
+            raise TypeError(text + (_FOR_RUN if unknown & _HTTP.keys() else ""))
         self.name, self.version = name, version
         info = {"name": name, "version": version, **info}
         self._info = {_camel(k): _wire(v) for k, v in info.items() if v is not None}
@@ -6995,6 +6997,9 @@ def _http_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_bind(options: dict[str, Any]) -> None:
     """Anything but loopback needs protection or an explicit word (SEC-04, SEC-05)."""
+    port = options["port"]
+    if type(port) is not int or not 0 <= port <= 65535:
+        raise ValueError(f"port= takes a number from 0 to 65535, not {port!r:.80}")
     guarded = any(options[name] for name in _GUARDS) or "TINYMCP_TOKEN" in os.environ
     if not _is_loopback(options["host"]) and not guarded:
         raise ValueError(
