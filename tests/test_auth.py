@@ -494,6 +494,35 @@ class Encrypted(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "--cert"):
             rt._tls({**rt._HTTP, "key": "x"})
 
+    def test_files_that_do_not_fit_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bare, junk = os.path.join(folder, "bare.pem"), os.path.join(folder, "junk")
+            pem = pathlib.Path(SERVER_PEM).read_text()
+            start = pem.index("-----BEGIN CERTIFICATE")
+            end = pem.index("-----END CERTIFICATE-----\n") + 26
+            pathlib.Path(bare).write_text(pem[start:end])
+            pathlib.Path(junk).write_text("junk")
+            absent = os.path.join(folder, "absent.pem")
+            for options, error, text in [
+                ({"cert": bare}, ValueError, f"--cert {bare}, --key not given: no"),
+                ({"cert": junk}, ValueError, f"--cert {junk}, --key not given: no"),
+                ({"cert": bare, "key": junk}, ValueError, f"{bare}, --key {junk}: no"),
+                ({"cert": absent}, ValueError, f"{absent}.*No such file"),
+                ({"cert": bare, "key": absent}, ValueError, f"{absent}.*No such file"),
+                (
+                    {"cert": SERVER_PEM, "client_ca": junk},
+                    ValueError,
+                    f"--client-ca {junk} holds no certificates",
+                ),
+                (
+                    {"cert": SERVER_PEM, "client_ca": absent},
+                    ValueError,
+                    f"{absent}.*No such file",
+                ),
+            ]:
+                with self.subTest(options), self.assertRaisesRegex(error, text):
+                    rt._tls({**rt._HTTP, **options})
+
 
 class Audit(unittest.TestCase):
     def lines(self, **options):

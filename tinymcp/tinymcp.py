@@ -5898,10 +5898,16 @@ def _tls(options: dict[str, Any]) -> Any:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(options["cert"], options["key"])
-    if options["client_ca"]:
-        context.load_verify_locations(options["client_ca"])
-        context.verify_mode = ssl.CERT_REQUIRED
+    cert, key, ca = options["cert"], options["key"], options["client_ca"]
+    wrong = f"--cert {cert}, --key {key or 'not given'}: no certificate and its key"
+    try:
+        context.load_cert_chain(cert, key)
+        if ca:
+            wrong = f"--client-ca {ca} holds no certificates"
+            context.load_verify_locations(ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # that does not name the file
+        raise ValueError(f"{wrong} ({error.strerror})") from None
     return context
 
 
