@@ -785,7 +785,8 @@ class Command(unittest.TestCase):
                 timeout=PATIENCE,
             )
             self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertIn("cli.py", done.stderr)
+            command = words[0]
+            self.assertRegex(done.stderr, rf"\Atinymcp: {command}: .*cli\.py")
             self.assertEqual(len(done.stderr.splitlines()), 1)
 
     @unittest.skipUnless(POSIX, "POSIX signals")

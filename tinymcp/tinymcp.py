@@ -7308,8 +7308,8 @@ def main(argv: Optional[list[str]] = None) -> int:
             print(_help(), file=sys.stdout if words else sys.stderr)
             return 0 if words else 2
         elif command == "check":
-            app, _ = _parse(words[1:])
             check = _cli().check
+            app, _ = _parse(words[1:])
             return int(check(_load(app)))
         elif command == "run":
             app, options = _parse(words[1:])
