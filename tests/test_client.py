@@ -613,6 +613,45 @@ class QuestionTest(Logged):
                 elicitation_callback=lambda params, answer=answer: answer,
             )
 
+    async def test_true_says_yes_to_a_form(self):
+        """The one boolean that has to be known; where there are more, none."""
+        yes, text = {"type": "boolean"}, {"type": "string", "default": "fern"}
+        off = {"type": "boolean", "default": False}
+        cases = [  # properties, required, content
+            ({"confirm": yes}, ["confirm"], {"confirm": True}),
+            ({"confirm": off}, ["confirm"], {"confirm": True}),
+            ({"confirm": yes}, [], {"confirm": True}),
+            ({"a": yes, "b": text}, ["a", "b"], {"a": True, "b": "fern"}),
+            ({"a": yes, "b": off}, ["a", "b"], {"a": True, "b": False}),
+            ({"a": off, "b": text}, ["a"], {"a": False, "b": "fern"}),
+            ({"a": yes, "b": text}, [], {"b": "fern"}),
+            ({"a": yes, "b": yes}, ["a", "b"], {}),
+            ({}, [], {}),
+        ]
+        for properties, required, content in cases:
+            form = {"type": "object", "properties": properties, "required": required}
+            await self.both(
+                {"k": question(requestedSchema=form)},
+                {"k": {"action": "accept", "content": content}},
+                elicitation_callback=lambda params: True,
+            )
+
+    async def test_true_is_a_yes_to_confirm(self):
+        server = tinymcp.Server("feeder")
+
+        @server.tool
+        def feed(ctx: tinymcp.Context) -> bool:
+            return ctx.confirm("Feed the fish?")
+
+        for mode in ("legacy", "2026-07-28"):
+            for answer in (True, False):
+                options = {"elicitation_callback": lambda params, a=answer: a}
+                async with self.client(server, mode=mode, **options) as client:
+                    result = await client.call_tool("feed")
+                self.assertEqual(
+                    (result.is_error, result.text), (False, str(answer).lower())
+                )
+
     async def test_async_and_plain_callbacks(self):
         async def later(params):
             await asyncio.sleep(0)

@@ -155,6 +155,19 @@ def _defaults(schema: object) -> Json:
     }
 
 
+def _yes(schema: object) -> Json:
+    """What a bare True says to a form: yes to the one thing that it must know."""
+    fields = _dict(_dict(schema).get("properties"))
+    needed = _dict(schema).get("required")
+    asked = [
+        name
+        for name, field in fields.items()
+        if _dict(field).get("type") == "boolean"
+        and (len(fields) == 1 or (name in (needed or ()) and "default" not in field))
+    ]
+    return {asked[0]: True} if len(asked) == 1 else {}
+
+
 def _checker(schema: Json) -> Callable[[object], Optional[str]]:
     """A check of values by an outputSchema; ValueError if it cannot be had (SCH-02)."""
     dialect = str(schema.get("$schema", ""))
@@ -200,16 +213,17 @@ def _common(error: MCPError, ours: tuple[str, ...]) -> str:
 
 def _elicited(value: Any, params: Json) -> Json:
     """An ElicitResult from what a callback gave: it, an action or content (ELI-02)."""
+    agreed = value is True
     if value is None or isinstance(value, (str, bool)):
         actions = {True: "accept", False: "decline", None: "cancel"}
         value = {"action": value if isinstance(value, str) else actions[value]}
     if "action" not in value:
         value = {"action": "accept", "content": value}
     if value["action"] == "accept" and params.get("mode") != "url":
-        filled = {
-            **_defaults(params.get("requestedSchema")),
-            **(value.get("content") or {}),
-        }
+        schema = params.get("requestedSchema")
+        filled = {**_defaults(schema), **(value.get("content") or {})}
+        if agreed:
+            filled.update(_yes(schema))
         return {**value, "content": filled}
     return dict(value)
 
