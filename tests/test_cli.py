@@ -240,6 +240,9 @@ class CliTest(AppCase):
 
     def test_no_connection(self):
         """Exit status 4 and 2."""
+        tokens = os.path.join(self.folder, "tokens")
+        pathlib.Path(tokens).write_text("anna 123 read\n")  # as a server takes it
+        two = f"--token-file {tokens}: a client takes a file with one token"
         cases = [
             (4, ["info", "http://127.0.0.1:9/"], "127.0.0.1:9"),
             (4, ["info", "--", "/no-such-command"], "no-such-command"),
@@ -251,6 +254,8 @@ class CliTest(AppCase):
             (2, ["info"], "no TARGET"),
             (2, ["info", "http://h", "--header", "x"], "NAME:VALUE"),
             (2, ["info", "http://h", "--token-file", "/no/such"], "/no/such"),
+            (2, ["info", "http://h", "--token-file", tokens], two),
+            (2, ["info", "http://h", "--token-file", os.devnull], "one token and noth"),
             (2, ["info", "http://h", "--mode", "1999"], "mode is"),
         ]
         for status, words, wanted in cases:
@@ -286,6 +291,10 @@ class CliTest(AppCase):
                 status, _, err = self.run_main("info", url, *words, target=[])
                 self.assertEqual(status, 5)
                 self.assertEqual(server.stdout.readline(), "Bearer secret z\n")
+                status, _, err = self.run_main("info", url, target=[])
+                self.assertEqual(status, 5)
+                self.assertIn("give --token-file FILE or --oauth", err)
+                server.stdout.readline()
                 home = {"HOME": self.folder}
                 with mock.patch.dict(os.environ, home):
                     status, _, err = self.run_main("info", url, "--oauth", target=[])

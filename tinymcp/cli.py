@@ -524,7 +524,7 @@ _CLIENT_OPTIONS = (  # option, value or None for a flag, help
     ("--token-file", "FILE", "send the token in FILE as Bearer token"),
     ("--oauth", None, "sign in with a browser; kept in ~/.config/tinymcp"),
     ("--ca", "FILE", "trust this certificate authority alone"),
-    ("--cert", "FILE", "client certificate with its key"),
+    ("--cert", "FILE", "client certificate and its key, in one file"),
     ("--fingerprint", "SHA256", "trust this certificate alone"),
     ("--env", "NAME=VALUE ...", "for COMMAND"),
     ("--inherit-env", None, "give COMMAND the whole environment"),
@@ -574,6 +574,19 @@ def _options(argv: list[str]) -> Any:
     return options
 
 
+def _token(path: str) -> str:
+    """The token in a file that holds nothing else."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        words = file.read().split()
+    if len(words) == 1 and re.fullmatch("[!-~]+", words[0]):
+        return words[0]
+    raise _Usage(
+        f"--token-file {path}: a client takes a file with one token and nothing else; "
+        "from a server's file, with lines of NAME TOKEN [SCOPE], take the second word: "
+        f"cut -d' ' -f2 {path}"
+    )
+
+
 def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
     """The client for a command line, and the words after its target."""
     from .client import Client, ClientLimits
@@ -587,8 +600,7 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
         raise _Usage(f"{options.command} takes TARGET {names}".rstrip())
     headers = dict(_pair(text, ":") for text in options.header)
     if options.token_file:
-        with open(options.token_file) as file:
-            headers["Authorization"] = "Bearer " + file.read().strip()
+        headers["Authorization"] = "Bearer " + _token(options.token_file)
     auth = None
     if options.oauth:
         from .oauth import FileStorage, OAuth
@@ -635,7 +647,8 @@ def _failure(error: Exception) -> tuple[int, str]:
         return 3, f"the server says: {error}{data}"
     refused = isinstance(error, HttpStatusError) and error.status in (401, 403)
     if refused or type(error).__name__ == "AuthorizationError":
-        return 5, str(error)
+        ours = "give --token-file FILE or --oauth"
+        return 5, str(error).replace("give auth= or headers=", ours)
     return 4 if isinstance(error, ClientError) else 2, str(error)
 
 
