@@ -1077,8 +1077,22 @@ class HttpTest(Logged):
         server = await self.served(over_http(Script()), ssl=context)
         async with self.client(server.url, ca_file=ca, client_cert=(own,)) as client:
             await client.ping()
+        async with self.client(server.url, ca_file=ca, client_cert=own) as client:
+            await client.ping()
         with self.assertRaises(ConnectionLost):
             await self.client(server.url, ca_file=ca).__aenter__()
+
+    async def test_tls_files_that_do_not_fit_are_named(self):
+        ca, absent = str(HERE / "tls" / "ca.pem"), "/absent.pem"
+        for options, error, text in (
+            ({"client_cert": (ca,)}, ValueError, f"{ca}: no certificate chain with"),
+            ({"client_cert": (ca, ca)}, ValueError, f"{ca} and {ca}: no certificate"),
+            ({"client_cert": (absent,)}, OSError, absent),
+            ({"ca_file": __file__}, ValueError, f"{__file__} holds no certificates"),
+            ({"ca_file": absent}, OSError, absent),
+        ):
+            with self.subTest(options), self.assertRaisesRegex(error, text):
+                await self.client("https://127.0.0.1:9/", **options).__aenter__()
 
 
 if __name__ == "__main__":

@@ -563,10 +563,20 @@ class _Http:
         if url.scheme == "http":
             return None
         given: Optional[ssl.SSLContext] = self._tls.get("ssl_context")
-        context = given or ssl.create_default_context(cafile=self._tls.get("ca_file"))
+        ca, own = self._tls.get("ca_file"), self._tls.get("client_cert") or ()
+        own = own if isinstance(own, (tuple, list)) else (own,)
+        for path in filter(None, (ca, *own)):
+            open(path).close()  # an error of ssl does not name the file
+        try:
+            wrong = f"{ca} holds no certificates"
+            context = given or ssl.create_default_context(cafile=ca)
+            if given is None and own and url.origin == self.url.origin:
+                wrong = " and ".join(map(str, own))
+                wrong += ": no certificate chain with its private key"
+                context.load_cert_chain(*own)
+        except ssl.SSLError:
+            raise ValueError(wrong) from None
         if given is None and url.origin == self.url.origin:
-            if self._tls.get("client_cert"):
-                context.load_cert_chain(*self._tls["client_cert"])
             if self._tls.get("fingerprint"):  # instead of a chain and a name
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
