@@ -263,6 +263,17 @@ class CliTest(AppCase):
             self.assertEqual(got, status, err)
             self.assertIn(wanted, err)
 
+    def test_wrong_words_are_one_line(self):
+        for words, wanted in (
+            (["info", "--nosuch"], "no option --nosuch; see tinymcp info --help"),
+            (["info", "--timeout"], "expected one argument; see tinymcp info --help"),
+            (["ping", "-n", "x"], "invalid int value: 'x'; see tinymcp ping --help"),
+            (["info", "--timeout", "x"], "invalid float value: 'x'; see"),
+        ):
+            status, out, err = self.run_main(*words)
+            self.assertEqual((status, out, len(err.splitlines())), (2, "", 1), err)
+            self.assertIn(wanted, err)
+
     def test_authorization(self):
         """Exit status 5; a token from a file, headers."""
         code = (

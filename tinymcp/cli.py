@@ -13,7 +13,7 @@ from .tinymcp import E, MCPError, Server, _compile, _decode, _encode, _encode_te
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .client import Client
 
@@ -536,11 +536,15 @@ _CLIENT_OPTIONS = (  # option, value or None for a flag, help
 def _client_parser() -> Any:
     import argparse
 
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:  # one line, as from `run`
+            raise _Usage(f"{message}; see {self.prog} --help")
+
     shape: Any = {
         "epilog": _EPILOG,
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
-    parser = argparse.ArgumentParser(prog="tinymcp", **shape)
+    parser = Parser(prog="tinymcp", **shape)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (text, words, _, _) in _COMMANDS.items():
         command = commands.add_parser(
@@ -554,6 +558,8 @@ def _client_parser() -> Any:
             kind: Any = {"action": "store_true"}
             if field is not None:
                 kind = {"metavar": field.split()[0]}
+            if field == "SECONDS":
+                kind["type"] = float
             if field is not None and field.endswith("..."):
                 kind.update(action="append", default=[])
                 note += "; may be given again"
@@ -569,7 +575,7 @@ def _options(argv: list[str]) -> Any:
     options, more = parser.parse_known_args(argv)
     unknown = [word for word in more if word.startswith("-")]
     if unknown:
-        parser.error(f"there is no option {unknown[0]}")
+        raise _Usage(f"there is no option {unknown[0]}; see tinymcp {argv[0]} --help")
     options.words += more
     return options
 
@@ -582,8 +588,8 @@ def _token(path: str) -> str:
         return words[0]
     raise _Usage(
         f"--token-file {path}: a client takes a file with one token and nothing else; "
-        "from a server's file, with lines of NAME TOKEN [SCOPE], take the second word: "
-        f"cut -d' ' -f2 {path}"
+        "of a server's file, with lines of NAME TOKEN [SCOPE], write one second word "
+        "to a file of its own"
     )
 
 
@@ -607,7 +613,7 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
 
         storage = FileStorage("~/.config/tinymcp/oauth.json")
         auth = OAuth(storage=storage, open_url=_open_browser)
-    limits = ClientLimits(timeout=float(options.timeout or 60))
+    limits = ClientLimits(timeout=options.timeout or 60.0)
     roots = [{"uri": f"file://{os.path.abspath(path)}"} for path in options.root]
     person = sys.stdin.isatty() and sys.stderr.isatty()
     client = Client(
@@ -661,8 +667,8 @@ def main(argv: list[str]) -> int:
     command: list[str] = []
     if "--" in argv:
         argv, command = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    options = _options(argv)
     try:
+        options = _options(argv)
         client, words = _client(options, command)
         return asyncio.run(_run(client, options, words))
     except (_Usage, ValueError, OSError, MCPError, ClientError) as error:
