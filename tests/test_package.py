@@ -1,5 +1,6 @@
 """The package as it is installed, and interpreters and places that lack something."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -86,6 +87,8 @@ class Package(unittest.TestCase):
         self.assertEqual(project["name"], "tinymcp")
         self.assertEqual(project["requires-python"], ">=3.9")
         self.assertEqual(project["dependencies"], [])
+        module, _, name = project["scripts"]["tinymcp"].partition(":")
+        self.assertEqual(getattr(importlib.import_module(module), name), tinymcp.main)
         self.assertEqual(
             pyproject["tool"]["setuptools"]["dynamic"]["version"],
             {"attr": "tinymcp.tinymcp.__version__"},
