@@ -6,6 +6,7 @@ python3 tests/test_readme.py --write    writes the limits table anew
 from __future__ import annotations
 
 import ast
+import asyncio
 import http.client
 import inspect
 import io
@@ -24,6 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, ROOT)
 
 import tinymcp  # noqa: E402  (the path is set first)
+from tinymcp.client import Client  # noqa: E402
 
 rt = sys.modules[tinymcp.Server.__module__]
 README = os.path.join(ROOT, "README.md")
@@ -160,6 +162,26 @@ class CodeTest(unittest.TestCase):
                 # What the README shows of the refusal is what the server says.
                 self.assertIn(bad["content"][0]["text"], readme())
 
+    def test_the_resources_of_that_server(self) -> None:
+        first, last = blocks("python")[0].split("\nif __name__")
+        text = next(block for block in blocks("python") if "notify_updated" in block)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "app.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"{first}\n{text}\nif __name__{last}")
+            command = [sys.executable, path]
+            level = asyncio.run(asyncio.wait_for(self.pour(command), LIMIT))
+        self.assertEqual(json.loads(level), {"litres": 42})
+
+    async def pour(self, command: list) -> str:
+        async with Client(command, env={"PYTHONPATH": ROOT}) as client:
+            day = await client.read_resource("log://monday")
+            self.assertEqual(day.text, "monday: nothing")
+            async with client.subscribe("tank://level") as changes:
+                await client.call_tool("pour", {"litres": 2})
+                change = await changes.__anext__()
+                return (await client.read_resource(change.uri)).text
+
     def test_the_server_that_asks(self) -> None:
         """The block about questions asks once and keeps its side effect."""
         space: dict = {"log": []}
@@ -177,6 +199,25 @@ class CodeTest(unittest.TestCase):
 
 class CommandTest(unittest.TestCase):
     """The first two minutes: the board over HTTP and the curl line against it."""
+
+    @unittest.skipUnless(os.name == "posix", "sh and awk")
+    def test_the_files_of_tokens(self) -> None:
+        """One is for the server; the client's holds one of its tokens."""
+        from tinymcp import cli
+
+        found = [
+            line for b in blocks("sh") for line in b.splitlines() if "umask" in line
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            for line in found:
+                subprocess.run(line, shell=True, cwd=folder, check=True)
+            files = [os.path.join(folder, name) for name in ("tokens", "token")]
+            auth = rt._Auth({**rt._HTTP, "token_file": files[0]}, "/mcp")
+            self.assertEqual(len(auth.tokens), 1)
+            self.assertRegex(cli._token(files[1]), "^[0-9a-f]{32}$")
+            with open(files[0], encoding="utf-8") as file:
+                self.assertIn(f"anna {cli._token(files[1])} ", file.read())
+            self.assertEqual([os.stat(path).st_mode & 0o77 for path in files], [0, 0])
 
     def curl(self) -> tuple:
         """Path, headers and body of the curl command in the README."""
