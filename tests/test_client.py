@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pathlib
 import subprocess
 import sys
 import threading
@@ -1645,13 +1646,16 @@ class ImportTest(unittest.TestCase):
     def test_what_an_import_loads(self):
         """The client costs little over the runtime, the runtime never loads it."""
         code = (
-            "import sys, tinymcp\n"
+            "import sys; sys.path.append(''); import tinymcp\n"
             "before = set(sys.modules)\n"
             "import tinymcp.client\n"
             "print(*sorted(set(sys.modules) - before))\n"
         )
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, capture_output=True, timeout=60, text=True)
+        root = pathlib.Path(tinymcp.__file__).parent.parent
+        command = [sys.executable, "-S", "-c", code]  # site may load more, or does not
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, timeout=60, text=True
+        )
         wanted = "tinymcp.client tinymcp.transports"
         self.assertEqual((done.stdout.strip(), done.stderr), (wanted, ""))
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
-import re
-import sys
 import threading
 import time
 
@@ -27,6 +25,7 @@ from .tinymcp import MCPError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    import re
     import signal
     import socket
     import ssl
@@ -37,22 +36,10 @@ if TYPE_CHECKING:
     Log = Callable[[str], None]
     _Path = tuple[str, ...]  # names of properties
     Auth = Any  # tinymcp.oauth.OAuth, or whatever has headers() and challenged()
-else:
-
-    class _Later:
-        """A module imported at its first use: asyncio costs more than this file."""
-
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def __getattr__(self, name: str) -> Any:
-            __import__(self._name)
-            value = getattr(sys.modules[self._name], name)
-            setattr(self, name, value)
-            return value
-
-    asyncio, signal, socket = _Later("asyncio"), _Later("signal"), _Later("socket")
-    ssl, subprocess = _Later("ssl"), _Later("subprocess")
+else:  # asyncio alone costs more than this file
+    asyncio, re, signal = _rt._Lazy("asyncio"), _rt._Lazy("re"), _rt._Lazy("signal")
+    socket, ssl = _rt._Lazy("socket"), _rt._Lazy("ssl")
+    subprocess = _rt._Lazy("subprocess")
 
 # ---- 1 Limits and errors -----------------------------------------------------------
 # An MCPError was sent by the server; a ClientError arose on this side (ERR-07).
@@ -129,11 +116,11 @@ class _SessionLost(ClientError):
 # ---- 2 URLs and header values ------------------------------------------------------
 # Pure functions.
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_PLAIN = re.compile(r"(?:[!-~](?:[ !-~]*[!-~])?)?\Z")
-_URL = re.compile(
+_TOKEN = _rt._Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_PLAIN = _rt._Pattern(r"(?:[!-~](?:[ !-~]*[!-~])?)?\Z")
+_URL = _rt._Pattern(
     r"(https?)://(\[[0-9A-Fa-f:.%]+\]|[^][/?#@:\s]+)(?::(\d{1,5}))?([/?][^\s#]*)?(?:#\S*)?\Z",
-    re.IGNORECASE,
+    2,  # re.IGNORECASE
 )
 
 
