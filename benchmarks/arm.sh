@@ -23,11 +23,13 @@ if [ ! -e "$home/done" ]; then
     for package in "$root"/var/cache/apt/archives/*.deb; do
         dpkg-deb -x "$package" "$root"
     done
+    rm -rf "$root/dev"  # terminals are those of this machine
+    ln -s /dev "$root/dev"
     # No chroot and no binfmt: this script is sys.executable, so that the servers which
     # the tests start are ARM programs too, and it lies where Python finds its library.
     cat >"$python" <<END
 #!/bin/sh
-exec qemu-arm-static -L "$root" -0 "\$0" "$root/usr/bin/python3.11" "\$@"
+exec $(command -v qemu-arm-static) -L "$root" -0 "\$0" "$root/usr/bin/python3.11" "\$@"
 END
     chmod +x "$python"
     "$python" -m compileall -q "$root/usr/lib/python3.11" >/dev/null 2>&1 || true

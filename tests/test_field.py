@@ -2148,8 +2148,8 @@ class Small(Case):
         code = code.replace("LISTEN", repr(listen))
         done = self.run_bare(code)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for used in done.stdout.split():
-            self.assertLess(float(used), 0.1, done.stdout)
+        for used in done.stdout.split():  # of 0.5 s, a loop that spins takes it all
+            self.assertLess(float(used), 0.25, done.stdout)
         for loop in ENGINES:
             with App(loop) as app:
                 app.send(ping(b"1"))
