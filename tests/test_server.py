@@ -515,6 +515,9 @@ class Binding(unittest.TestCase):
             (("http",), {"host": "::"}, ValueError, "--insecure"),
             (("http",), {"port": "x"}, ValueError, "port= takes a number .*not 'x'"),
             (("http",), {"port": 70000}, ValueError, "0 to 65535, not 70000"),
+            (("http",), {"host": None}, ValueError, "host= takes a name .*not None"),
+            ((), {"port": 8000}, ValueError, r'only HTTP takes port=: run\("http"'),
+            (("unix",), {"unix": "x", "token": "t" * 32}, ValueError, "takes token="),
         ]:
             with self.subTest(arguments), self.assertRaisesRegex(error, text):
                 server.run(*arguments, **options)

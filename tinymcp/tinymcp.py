@@ -6733,6 +6733,10 @@ class Server(_Core):
         ValueError for a bind that is not safe, OSError for one that is not possible.
         """
         options = _http_options(http)
+        if http and (unix is not None or transport == "stdio"):
+            # A token that guards nothing must not pass in silence.
+            names = ", ".join(f"{name}=" for name in sorted(http))
+            raise ValueError(f'only HTTP takes {names}: run("http", ...) or --http')
         if unix is not None:
             self._run_loop(functools.partial(self._unix, unix))
         elif transport in ("http", "streamable-http"):
@@ -7003,13 +7007,15 @@ def _http_options(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_bind(options: dict[str, Any]) -> None:
     """Anything but loopback needs protection or an explicit word (SEC-04, SEC-05)."""
-    port = options["port"]
+    host, port = options["host"], options["port"]
+    if type(host) is not str:
+        raise ValueError(f"host= takes a name or an address, not {host!r:.80}")
     if type(port) is not int or not 0 <= port <= 65535:
         raise ValueError(f"port= takes a number from 0 to 65535, not {port!r:.80}")
     guarded = any(options[name] for name in _GUARDS) or "TINYMCP_TOKEN" in os.environ
-    if not _is_loopback(options["host"]) and not guarded:
+    if not _is_loopback(host) and not guarded:
         raise ValueError(
-            f"binding {options['host']} lets everybody on the network call the tools; "
+            f"binding {host} lets everybody on the network call the tools; "
             "give --token-file FILE (token=), say --insecure (insecure=True) if that "
             "is meant, or stay on 127.0.0.1"
         )
