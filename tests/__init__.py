@@ -1,8 +1,20 @@
 """The tests: python3 -m unittest, from the folder above, with nothing installed."""
 
+import atexit
+import os
 import signal
+import sys
+import tempfile
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; the
 # tests that send one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where Python may write no .pyc files, each of some hundred child processes would
+# compile the runtime for itself: they get a place of their own for them.
+if sys.dont_write_bytecode:
+    _compiled = tempfile.TemporaryDirectory()
+    atexit.register(_compiled.cleanup)
+    os.environ["PYTHONPYCACHEPREFIX"] = _compiled.name
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""

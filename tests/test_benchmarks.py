@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import unittest
 
@@ -10,7 +11,7 @@ if not sys.platform.startswith("linux"):
 
 from benchmarks import goals, report, targets
 from benchmarks.client import LEGACY, MODERN, lines, payload, posts
-from benchmarks.process import python
+from benchmarks.process import Process, python
 
 KINDS = {
     MODERN: ("discover", "echo", "sensor", "read", "big"),
@@ -18,24 +19,25 @@ KINDS = {
 }
 
 
-def answers(target: targets.Target, transport: str, era: str) -> dict[str, object]:
-    """The result of one request of each kind."""
+def answers(process: Process, era: str) -> dict[str, object]:
+    """The result of one request of each kind, on a connection of its own."""
     found = {}
-    with target.start(transport) as process:
-        connection = process.connect()
-        if transport == "http":
-            connection.socket.settimeout(20)
-        connection.open(era)
-        for number, kind in enumerate(KINDS[era], 10):
-            if transport == "stdio":
-                (request,) = lines(kind, 1, era, number)
-            else:
-                port, session = process.port, connection.session
-                (request,) = posts(kind, 1, era, port, session, number)
-            reply = payload(connection.call(request))
-            if reply["id"] != number:
-                raise AssertionError(f"{kind}: {reply}")
-            found[kind] = reply["result"]
+    connection = process.connect()
+    if process.port:
+        connection.socket.settimeout(20)
+    connection.open(era)
+    for number, kind in enumerate(KINDS[era], 10):
+        if process.port:
+            port, session = process.port, connection.session
+            (request,) = posts(kind, 1, era, port, session, number)
+        else:
+            (request,) = lines(kind, 1, era, number)
+        reply = payload(connection.call(request))
+        if reply["id"] != number:
+            raise AssertionError(f"{kind}: {reply}")
+        found[kind] = reply["result"]
+    if process.port:
+        connection.close()
     return found
 
 
@@ -44,22 +46,31 @@ class SameAnswers(unittest.TestCase):
 
     maxDiff = None
 
-    def compare(self, transport: str) -> None:
+    def targets(self, transport: str) -> list[targets.Target]:
         program = python()
-        mine = targets.own(program)
-        others = targets.references(program)
-        others = [t for t in others if getattr(t, transport)]
-        for era in (MODERN, LEGACY):
-            wanted = answers(mine[0], transport, era)
-            for target in [*mine[1:], *others]:
-                with self.subTest(target=target.name, era=era):
-                    self.assertEqual(answers(target, transport, era), wanted)
+        found = [*targets.own(program), *targets.references(program)]
+        return [target for target in found if getattr(target, transport)]
 
     def test_stdio(self) -> None:
-        self.compare("stdio")
+        """A process for each era, all started side by side."""
+        known = self.targets("stdio")
+        for era in (MODERN, LEGACY):
+            with contextlib.ExitStack() as stack:
+                running = [stack.enter_context(t.start("stdio")) for t in known]
+                wanted = answers(running[0], era)
+                for target, process in zip(known[1:], running[1:]):
+                    with self.subTest(target=target.name, era=era):
+                        self.assertEqual(answers(process, era), wanted)
 
     def test_http(self) -> None:
-        self.compare("http")
+        """One process for both eras."""
+        wanted = {}
+        for target in self.targets("http"):
+            with target.start("http") as process:
+                for era in (MODERN, LEGACY):
+                    found = answers(process, era)
+                    with self.subTest(target=target.name, era=era):
+                        self.assertEqual(found, wanted.setdefault(era, found))
 
 
 class Reports(unittest.TestCase):

@@ -1,6 +1,7 @@
 """The package as it is installed, and interpreters and places that lack something."""
 
 import importlib
+import contextlib
 import json
 import os
 import pathlib
@@ -65,17 +66,23 @@ INPUT = "".join(
 )
 
 
-def python(code, *options, cwd=ROOT, env=None, data=INPUT):
-    """Runs code in a Python of its own."""
-    return subprocess.run(
-        [sys.executable, *options, "-c", code],
-        cwd=cwd,
-        env=env,
-        input=data,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def python(*runs, cwd=ROOT, env=None, data=INPUT):
+    """Runs each (code, options) in a Python of its own, side by side."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for code, options in runs:
+            process = subprocess.Popen(
+                [sys.executable, *options, "-c", code],
+                cwd=cwd,
+                env=env,
+                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+                text=True,
+            )
+            running.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process, (_, options) in zip(running, runs):
+            out, err = process.communicate(data, 60)
+            yield subprocess.CompletedProcess(options, process.returncode, out, err)
 
 
 class Package(unittest.TestCase):
@@ -114,25 +121,28 @@ class Serves(unittest.TestCase):
 
     def test_in_every_mode_of_python(self):
         """G05: no assert does work, no warning is raised."""
-        for options in (["-OO"], ["-X", "dev"], ["-W", "error"], ["-I", "-S"]):
-            with self.subTest(options):
-                path = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-                self.assert_serves(python(path + SERVE, *options))
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + SERVE
+        modes = (["-OO"], ["-X", "dev"], ["-W", "error"], ["-I", "-S"])
+        for done in python(*((code, options) for options in modes)):
+            with self.subTest(done.args):
+                self.assert_serves(done)
 
     def test_without_the_optional_modules(self):
         """G01: a Python without ssl, ctypes and others serves stdio and HTTP."""
-        self.assert_serves(python(WITHOUT + SERVE))
         looped = SERVE.replace("run()", "run(loop=True)")
-        self.assert_serves(python(WITHOUT + looped))
-        done = python(WITHOUT + SERVE_HTTP)
-        self.assertEqual((done.returncode, done.stdout), (0, "200\n"), done.stderr)
+        codes = (SERVE, looped, SERVE_HTTP)
+        plain, loop, http = python(*((WITHOUT + code, ()) for code in codes))
+        self.assert_serves(plain)
+        self.assert_serves(loop)
+        self.assertEqual((http.returncode, http.stdout), (0, "200\n"), http.stderr)
 
     def test_nothing_is_written_and_no_home_is_needed(self):
         """G04: a read-only folder, no HOME, no PATH, no locale."""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o555)
             env = {"PYTHONPATH": str(ROOT), "TMPDIR": "/nonexistent"}
-            self.assert_serves(python(SERVE, cwd=folder, env=env))
+            (done,) = python((SERVE, ()), cwd=folder, env=env)
+            self.assert_serves(done)
             self.assertEqual(os.listdir(folder), [])
 
 

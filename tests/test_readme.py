@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import http.client
 import inspect
 import io
@@ -70,14 +71,23 @@ def modern(number, method, **params):
 
 
 def python(*command, cwd=ROOT, text=b""):
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=cwd,
-        input=text,
-        capture_output=True,
-        timeout=LIMIT,
-    )
-    return done.returncode, done.stdout, done.stderr.decode()
+    (done,) = pythons(command, cwd=cwd, text=text)
+    return done
+
+
+def pythons(*commands, cwd=ROOT, text=b""):
+    """(exit code, stdout, stderr) of each; they run side by side."""
+    found, pipes = [], dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with contextlib.ExitStack() as stack:
+        running = []
+        for command in commands:
+            process = subprocess.Popen([sys.executable, *command], cwd=cwd, **pipes)
+            running.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process in running:
+            out, err = process.communicate(text, LIMIT)
+            found.append((process.returncode, out, err.decode()))
+    return found
 
 
 class TablesTest(unittest.TestCase):
@@ -121,9 +131,10 @@ class TablesTest(unittest.TestCase):
                 (("check", "examples/hello.py"), 0),
                 (("--help",), 0),
             ]
-            for arguments, wanted in cases:
+            words = [("-m", "tinymcp", *arguments) for arguments, _ in cases]
+            for (arguments, wanted), done in zip(cases, pythons(*words)):
                 with self.subTest(arguments=arguments):
-                    code, _, stderr = python("-m", "tinymcp", *arguments)
+                    code, _, stderr = done
                     self.assertEqual(code, wanted, stderr)
                     self.assertNotIn("Traceback", stderr)
 
@@ -152,8 +163,8 @@ class CodeTest(unittest.TestCase):
             with open(os.path.join(folder, "tinymcp.py"), "wb") as copy:
                 with open(rt.__file__, "rb") as file:
                     copy.write(file.read())
-            for command in (["app.py"], ["tinymcp.py", "run", "app.py"]):
-                code, stdout, stderr = python(*command, cwd=folder, text=asked)
+            commands = ["app.py"], ["tinymcp.py", "run", "app.py"]
+            for code, stdout, stderr in pythons(*commands, cwd=folder, text=asked):
                 self.assertEqual(code, 0, stderr)
                 replies = {r["id"]: r for r in map(json.loads, stdout.splitlines())}
                 good, bad = replies[1]["result"], replies[2]["result"]
@@ -437,14 +448,19 @@ class FromTheSDKTest(unittest.TestCase):
         )
 
     def test_a_server_moves_by_its_import_lines(self) -> None:
-        for text in (SDK_SERVER, SDK_2_SERVER):
-            with self.subTest(text[180:220]), tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "shop.py")
+        texts = [self.moved(text) for text in (SDK_SERVER, SDK_2_SERVER)]
+        with tempfile.TemporaryDirectory() as folder:
+            commands = []
+            for number, text in enumerate(texts):
+                path = os.path.join(folder, f"shop{number}.py")
                 with open(path, "w", encoding="utf-8") as file:
-                    file.write(self.moved(text))
-                self.check(self.answers(path))
+                    file.write(text)
+                commands.append(("-m", "tinymcp", "run", path))
+            for text, done in zip(texts, pythons(*commands, text=self.asked())):
+                with self.subTest(text[180:220]):
+                    self.check(self.answers(*done))
 
-    def answers(self, path: str) -> list:
+    def asked(self) -> bytes:
         params = {
             "protocolVersion": "2025-06-18",
             "capabilities": {},
@@ -457,8 +473,9 @@ class FromTheSDKTest(unittest.TestCase):
         for number, (method, params) in enumerate(SDK_ASKS, start=1):
             messages.append({"id": number, "method": method, "params": params})
         lines = [json.dumps({"jsonrpc": "2.0", **message}) for message in messages]
-        text = "\n".join(lines).encode() + b"\n"
-        code, stdout, stderr = python("-m", "tinymcp", "run", path, text=text)
+        return "\n".join(lines).encode() + b"\n"
+
+    def answers(self, code: int, stdout: bytes, stderr: str) -> list:
         self.assertEqual(code, 0, stderr)
         replies = {}
         for line in stdout.splitlines():

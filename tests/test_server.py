@@ -1,7 +1,6 @@
 """Section 11: what users type: registration, call, run() and the command line."""
 
 import asyncio
-import atexit
 import contextlib
 import functools
 import io
@@ -28,13 +27,9 @@ rt = sys.modules[tinymcp.Server.__module__]
 FILE = pathlib.Path(rt.__file__)
 PACKAGE = (FILE.parent / "__init__.py").exists()
 HOME = FILE.parent.parent if PACKAGE else FILE.parent
-COMPILED = tempfile.TemporaryDirectory()  # child processes compile the file once
-atexit.register(COMPILED.cleanup)
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(HOME),
-    "PYTHONPYCACHEPREFIX": COMPILED.name,
-    "PYTHONDONTWRITEBYTECODE": "",
     "PYTHONUNBUFFERED": "",
 }
 ENVIRONMENT.pop("TINYMCP_TOKEN", None)
@@ -603,11 +598,18 @@ async def later() -> int:
     "Wait."
     return 1
 """
-STUCK = "threading.Thread(target=time.sleep, args=(3600,)).start()\n"
+# When the server cannot start, main() goes by the default, which is 2 s.
+STUCK = """
+Limits.exit_grace = 0.2
+threading.Thread(target=time.sleep, args=(3600,)).start()
+"""
 
 
 class Command(unittest.TestCase):
-    """python3 tinymcp.py ..., in processes of its own."""
+    """python3 -m tinymcp ..., in processes of its own.
+
+    As a script the file is compiled at each start: one test does that.
+    """
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -619,11 +621,11 @@ class Command(unittest.TestCase):
         path.write_text(text)
         return str(path)
 
-    def start(self, *words, **options):
+    def start(self, *words, program=("-m", "tinymcp"), **options):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         pipes.update(env=ENVIRONMENT, cwd=self.folder)
         process = subprocess.Popen(
-            [sys.executable, str(FILE), *words], **{**pipes, **options}
+            [sys.executable, *program, *words], **{**pipes, **options}
         )
         self.addCleanup(self.end, process)
         return process
@@ -749,10 +751,11 @@ class Command(unittest.TestCase):
 
     def test_run_on_stdio(self):
         app = self.write("print('loading', flush=True)\n" + APP)
-        status, out, err = self.run_main("run", app, data=PING)
-        self.assertEqual((status, json.loads(out)["id"]), (0, 1))
-        self.assertIn("loading", err)
-        self.assertNotIn("Traceback", err)
+        for program in ((FILE,), ("-m", "tinymcp")):
+            status, out, err = self.run_main("run", app, data=PING, program=program)
+            self.assertEqual((status, json.loads(out)["id"]), (0, 1))
+            self.assertIn("loading", err)
+            self.assertNotIn("Traceback", err)
         closed = {"preexec_fn": lambda: os.close(0)} if POSIX else {}
         if closed:
             status, _, err = self.run_main("run", app, **closed)
@@ -859,30 +862,41 @@ class Command(unittest.TestCase):
     @unittest.skipUnless(POSIX, "POSIX signals")
     def test_a_late_signal_does_not_cut_the_exit_short(self):
         """Once run() is over the exit goes on in order: status 0, no traceback."""
-        wait = "sys.stderr.write('now\\n'); sys.stderr.flush(); time.sleep({})"
-        after = "server.run(loop={loop})\n" + wait.format(3600)
-        hook = "@atexit.register\ndef bye():\n    " + wait.format(0.3)
+        gate, opener = os.pipe()
+        self.addCleanup(os.close, gate)
+        now = "sys.stderr.write('now\\n'); sys.stderr.flush(); "
+        wait = now + f"os.read({gate}, 1)"  # until all have had their signal
+        after = "server.run(loop={loop})\n" + now + "time.sleep(3600)"
+        hook = "@atexit.register\ndef bye():\n    " + wait
         thread = (
-            "def work():\n    server.over.wait()\n    " + wait.format(0.3) + "\n"
+            "def work():\n    server.over.wait()\n    " + wait + "\n"
             "server.over = threading.Event()\n"
             "threading.Thread(target=work).start()\n"
             "server.run(loop={loop})\nserver.over.set()\n"
         )
+        running = []
         for code in (after, f"{hook}\nserver.run(loop={{loop}})", thread):
             for loop in (False, True):
-                app = self.write(APP + code.replace("{loop}", str(loop)))
+                text = "import os\n" + APP + code.replace("{loop}", str(loop))
+                text = text.replace("exit_grace=0.2", f"exit_grace={PATIENCE}")
                 process = subprocess.Popen(
-                    [sys.executable, app],
+                    [sys.executable, self.write(text, f"app{len(running)}.py")],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env=ENVIRONMENT,
+                    pass_fds=(gate,),
                 )
                 self.addCleanup(self.end, process)
-                with self.subTest(code, loop=loop):
-                    self.assertEqual(process.stderr.readline(), b"now\n")
-                    process.send_signal(signal.SIGTERM)
-                    self.assertEqual(process.wait(PATIENCE), 0)
-                    self.assertEqual(process.stderr.read(), b"")
+                running.append((code, loop, process))
+        for code, loop, process in running:
+            with self.subTest(code, loop=loop):
+                self.assertEqual(process.stderr.readline(), b"now\n")
+                process.send_signal(signal.SIGTERM)
+        os.close(opener)
+        for code, loop, process in running:
+            with self.subTest(code, loop=loop):
+                self.assertEqual(process.wait(PATIENCE), 0)
+                self.assertEqual(process.stderr.read(), b"")
 
     @unittest.skipUnless(POSIX, "POSIX signals")
     def test_end_of_input_and_a_signal_at_once(self):

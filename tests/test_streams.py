@@ -1,7 +1,7 @@
 """Section 8: newline framing, the Outlet, the stdout guard and both engines."""
 
 import asyncio
-import atexit
+import contextlib
 import json
 import os
 import pathlib
@@ -25,13 +25,9 @@ if (HOME / "__init__.py").exists():
     HOME = HOME.parent
 
 D = "2025-11-25"
-COMPILED = tempfile.TemporaryDirectory()  # child processes compile the file once
-atexit.register(COMPILED.cleanup)
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(HOME),
-    "PYTHONPYCACHEPREFIX": COMPILED.name,
-    "PYTHONDONTWRITEBYTECODE": "",
     "PYTHONUNBUFFERED": "",
 }
 PATIENCE = 20.0  # seconds until a test that waits for something has failed
@@ -588,9 +584,19 @@ class Engines(unittest.TestCase):
 
 
 class Process(unittest.TestCase):
+    def apps(self, *kinds, **options):
+        """[(loop, one of the kinds, app)], all started before one is looked at."""
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        return [
+            (loop, kind, stack.enter_context(App(loop, **options)))
+            for loop in (False, True)
+            for kind in kinds or (None,)
+        ]
+
     def test_stdout_carries_messages_only_STD_02_A04(self):
-        for loop in (False, True):
-            with self.subTest(loop=loop), App(loop) as app:
+        for loop, _, app in self.apps():
+            with self.subTest(loop=loop):
                 out, err = app.end(
                     initialize() + call("noisy", 1) + call("echo", 2, text="x")
                 )
@@ -604,12 +610,11 @@ class Process(unittest.TestCase):
 
     def test_the_end_of_input_ends_the_process_A06_STD_06(self):
         stuck = "threading.Thread(target=time.sleep, args=(3600,)).start()"
-        for loop in (False, True):
-            with (
-                self.subTest(loop=loop),
-                App(loop, after=stuck, limits={"grace": 0.1, "exit_grace": 0.2}) as app,
-            ):
-                app.send(initialize() + call("block", 1, seconds=3600))
+        apps = self.apps(after=stuck, limits={"grace": 0.1, "exit_grace": 0.2})
+        for _, _, app in apps:
+            app.send(initialize() + call("block", 1, seconds=3600))
+        for loop, _, app in apps:
+            with self.subTest(loop=loop):
                 app.read()
                 began = time.monotonic()
                 out, err = app.end()
@@ -621,36 +626,39 @@ class Process(unittest.TestCase):
 
     def test_every_kind_of_standard_input_A08(self):
         data = initialize() + call("echo", 1, text="x")
-        for loop in (False, True):
-            with tempfile.TemporaryFile() as file, self.subTest("file", loop=loop):
+        with contextlib.ExitStack() as stack:
+            running = []
+            for loop in (False, True):
+                file, target = (
+                    stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
+                )
                 file.write(data)
                 file.seek(0)
-                with tempfile.TemporaryFile() as target:
-                    with App(loop, stdin=file, stdout=target) as app:
-                        app.process.wait(PATIENCE)
-                        self.assertEqual(app.process.returncode, 0)
+                here, there = map(stack.enter_context, socket.socketpair())
+                apps = (
+                    App(loop, stdin=file, stdout=target),
+                    App(loop, stdin=subprocess.DEVNULL),
+                    App(loop, stdin=there, stdout=there),
+                )
+                there.close()
+                running.append((loop, target, here, [*map(stack.enter_context, apps)]))
+            for loop, target, here, (filed, null, socketed) in running:
+                with self.subTest("file", loop=loop):
+                    filed.process.wait(PATIENCE)
+                    self.assertEqual(filed.process.returncode, 0)
                     target.seek(0)
                     self.assertEqual(set(by_id(target.read())), {"i", 1})
-            with (
-                self.subTest("null", loop=loop),
-                App(loop, stdin=subprocess.DEVNULL) as app,
-            ):
-                out, err = app.end()
-                self.assertEqual((out, app.process.returncode), (b"", 0), err)
-            here, there = socket.socketpair()
-            with (
-                self.subTest("socket", loop=loop),
-                App(loop, stdin=there, stdout=there) as app,
-            ):
-                there.close()
-                here.sendall(data)
-                here.shutdown(socket.SHUT_WR)
-                out = b""
-                while len(out.splitlines()) < 2:
-                    out += here.recv(65536)
-                app.process.wait(PATIENCE)
-                self.assertEqual(set(by_id(out)), {"i", 1})
-                here.close()
+                with self.subTest("null", loop=loop):
+                    out, err = null.end()
+                    self.assertEqual((out, null.process.returncode), (b"", 0), err)
+                with self.subTest("socket", loop=loop):
+                    here.sendall(data)
+                    here.shutdown(socket.SHUT_WR)
+                    out = b""
+                    while len(out.splitlines()) < 2:
+                        out += here.recv(65536)
+                    socketed.process.wait(PATIENCE)
+                    self.assertEqual(set(by_id(out)), {"i", 1})
 
     @unittest.skipUnless(POSIX, "needs a POSIX shell")
     def test_closed_standard_streams(self):
@@ -658,56 +666,69 @@ class Process(unittest.TestCase):
             from tinymcp import Server
             Server("x").run()
         """)
-        for closed, code in (("<&-", 1), (">&-", 1), ("2>&- </dev/null", 0)):
-            done = subprocess.run(
+        cases = {"<&-": 1, ">&-": 1, "2>&- </dev/null": 0}
+        running = {
+            closed: subprocess.Popen(
                 ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, script],
                 env=ENVIRONMENT,
-                capture_output=True,
-                timeout=PATIENCE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
-            self.assertEqual(done.returncode, code, (closed, done.stderr))
+            for closed in cases
+        }
+        for closed, process in running.items():
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            _, err = process.communicate(timeout=PATIENCE)
+            self.assertEqual(process.returncode, cases[closed], (closed, err))
 
     @unittest.skipUnless(POSIX, "POSIX signals")
     def test_one_signal_ends_it_A10(self):
         import pty
         import tty
 
-        for loop in (False, True):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                for terminal in (False, True):
-                    with self.subTest(loop=loop, number=number, terminal=terminal):
-                        options = {}
-                        if terminal:
-                            master, slave = pty.openpty()
-                            tty.setraw(slave)
-                            options["stdin"] = slave
-                        with App(loop, **options) as app:
-                            if terminal:
-                                os.write(master, line("ping"))
-                            else:
-                                app.send(line("ping"))
-                            app.read()
-                            app.process.send_signal(number)
-                            app.process.wait(PATIENCE)
-                            err = app.process.stderr.read()
-                        if terminal:
-                            os.close(master)
-                            os.close(slave)
-                        self.assertEqual(app.process.returncode, 0, err)
-                        self.assertIn(b"atexit ran", err)
-                        self.assertNotIn(b"Traceback", err)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        on_pipe, on_terminal = self.apps(*numbers), []
+        with contextlib.ExitStack() as stack:
+            for loop in (False, True):
+                for number in numbers:
+                    master, slave = pty.openpty()
+                    stack.callback(os.close, master)
+                    stack.callback(os.close, slave)
+                    tty.setraw(slave)
+                    app = stack.enter_context(App(loop, stdin=slave))
+                    os.write(master, line("ping"))
+                    on_terminal.append((loop, number, app))
+            for _, _, app in on_pipe:
+                app.send(line("ping"))
+            for loop, number, app in on_pipe + on_terminal:
+                terminal = app.process.stdin is None
+                with self.subTest(loop=loop, number=number, terminal=terminal):
+                    app.read()
+                    app.process.send_signal(number)
+            for loop, number, app in on_pipe + on_terminal:
+                terminal = app.process.stdin is None
+                with self.subTest(loop=loop, number=number, terminal=terminal):
+                    app.process.wait(PATIENCE)
+                    err = app.process.stderr.read()
+                    self.assertEqual(app.process.returncode, 0, err)
+                    self.assertIn(b"atexit ran", err)
+                    self.assertNotIn(b"Traceback", err)
 
     @unittest.skipUnless(POSIX, "POSIX signals")
     def test_a_signal_while_the_output_is_stuck(self):
         limits = {"queue": 50000, "grace": 0.1, "exit_grace": 0.1}
-        for loop in (False, True):
-            with self.subTest(loop=loop), App(loop, limits=limits) as app:
+        apps = self.apps(limits=limits)
+        for loop, _, app in apps:
+            with self.subTest(loop=loop):
                 app.send(line("ping"))
                 app.read()
                 for index in range(5):  # 200 KB of replies, 100 KB of calls
                     app.send(call("echo", index, text="x" * 20000))
                 app.send(b"")
                 app.process.send_signal(signal.SIGTERM)
+        for loop, _, app in apps:
+            with self.subTest(loop=loop):
                 app.process.wait(PATIENCE)
                 self.assertEqual(app.process.returncode, 0)
 
@@ -724,8 +745,8 @@ class Process(unittest.TestCase):
             self.assertEqual(app.process.returncode, 128 + signal.SIGTERM)
 
     def test_two_hundred_large_calls_before_the_client_reads_A19(self):
-        for loop in (False, True):
-            with self.subTest(loop=loop), App(loop) as app:
+        for loop, _, app in self.apps():
+            with self.subTest(loop=loop):
                 text = "y" * 50000
                 app.send(initialize())
                 for index in range(200):
@@ -753,9 +774,8 @@ class Process(unittest.TestCase):
         code += (
             "atexit.register(lambda: print('asyncio' in sys.modules, file=sys.stderr))"
         )
-        for loop, wanted in ((False, b"False\n"), (True, b"True\n")):
-            with App(loop, code=code) as app:
-                self.assertEqual(app.end(line("ping"))[1], wanted)
+        for loop, _, app in self.apps(code=code):
+            self.assertEqual(app.end(line("ping"))[1], b"%r\n" % loop)
 
 
 class Connections(unittest.TestCase):
