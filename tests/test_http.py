@@ -616,10 +616,7 @@ class Reader(unittest.TestCase):
             b"0",
             b"\xff",
         ]
-        stop = time.monotonic() + 1.0
-        for _ in range(20000):
-            if time.monotonic() > stop:
-                break
+        for _ in range(4000):
             data = bytearray(rng.choice(seeds))
             for _ in range(rng.randint(1, 4)):
                 at = rng.randint(0, len(data))

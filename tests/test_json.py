@@ -203,10 +203,7 @@ class Decode(unittest.TestCase):
         seeds = [data[:200] for data, _ in GOOD] + [data[:200] for data in BAD]
         seeds.append(ENVELOPE % b'{"text":"\xc3\xa9","n":[1,2.5,{"a":null}]}')
         spice = [b'"', b"\\", b"[", b"{", b"}]", b"1e999", b"NaN", b"\xff", b"9" * 30]
-        stop = time.monotonic() + 1.0
-        for _ in range(20000):
-            if time.monotonic() > stop:
-                break
+        for _ in range(8000):
             data = bytearray(rng.choice(seeds))
             for _ in range(rng.randint(1, 4)):
                 at = rng.randint(0, len(data))
