@@ -1,6 +1,7 @@
 """The client above its transports: eras, questions, results, cache, subscriptions."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import pathlib
@@ -94,11 +95,9 @@ class EraStdioTest(Logged):
                 self.assertEqual(await self.era(discover=code), LEGACY)
 
     async def test_field_F02_silence(self):
-        for how in ("silent", "garbage"):
-            with self.subTest(how):
-                probe = max(0.3, 4 * start_seconds())
-                era = await self.era(quick(probe=probe), discover=how)
-                self.assertEqual(era, LEGACY)
+        limits = quick(probe=max(0.3, 4 * start_seconds()))
+        eras = (self.era(limits, discover=how) for how in ("silent", "garbage"))
+        self.assertEqual(await asyncio.gather(*eras), [LEGACY] * 2)
         self.assertEqual(self.noted().count("start"), 2)
 
     async def test_field_F02_modern_errors(self):
@@ -350,30 +349,26 @@ class CallTest(Logged):
             (0.2, 10, False, True, False),
             (0.2, 10, None, False, False),
         ]
-        steps = {"steps": 8, "pause": 0.05}
+        await asyncio.gather(*(self.limited(*case) for case in cases))
+
+    async def limited(self, timeout, most, reset, wanted, result):
+        steps, got = {"steps": 8, "pause": 0.05}, []
+        options = {"timeout": timeout, "reset_on_progress": reset}
+        if wanted:
+            options["progress_callback"] = lambda *report: got.append(report)
+        if most is not None:
+            options["max_timeout"] = most
         async with self.client(fake()) as client:
-            for timeout, most, reset, wanted, result in cases:
-                got = []
-                options = {"timeout": timeout, "reset_on_progress": reset}
-                if wanted:
-                    options["progress_callback"] = lambda *report, got=got: got.append(
-                        report
-                    )
-                if most is not None:
-                    options["max_timeout"] = most
-                with self.subTest((timeout, most, reset, wanted)):
-                    if result:
-                        await client.call_tool("progress", steps, **options)
-                        self.assertEqual(len(got), 8 * wanted)
-                    else:
-                        if not wanted and not reset:
-                            # Without a token the fake answers at once.
-                            await client.call_tool("progress", steps, **options)
-                            continue
-                        with self.assertRaises(RequestTimeout):
-                            await client.call_tool("progress", steps, **options)
-                        # The late answer is ignored, the next call is fine.
-                        await client.call_tool("echo", timeout=5.0)
+            if not result and (wanted or reset):
+                with self.assertRaises(RequestTimeout, msg=options):
+                    await client.call_tool("progress", steps, **options)
+                # The late answer is ignored, the next call is fine.
+                await client.call_tool("echo", timeout=5.0)
+                return
+            # Without a token the fake answers at once.
+            await client.call_tool("progress", steps, **options)
+            if result:
+                self.assertEqual(len(got), 8 * wanted, options)
 
     async def test_progress_reports(self):
         reports = []
@@ -824,7 +819,7 @@ class QuestionTest(Logged):
         """A person may think for longer than the call may take."""
 
         async def think(params):
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.2)
             return True
 
         async def work(params):
@@ -834,7 +829,7 @@ class QuestionTest(Logged):
 
         server = FakeStream("legacy", tools__call=work)
         async with self.client(server, elicitation_callback=think) as client:
-            await client.call_tool("x", timeout=0.2)
+            await client.call_tool("x", timeout=0.1)
 
     async def test_question_withdrawn(self):
         """A legacy server may cancel its request; the person is asked no longer."""
@@ -949,6 +944,7 @@ class HostileTest(Logged):
         }
         asked = {"resultType": "input_required", "requestState": "s"}
         asked["inputRequests"] = {"k": question()}
+        sessions = []
         for number in range(60):
             methods = {
                 name: self.mutated(asked if dice.random() < 0.2 else seed, dice)
@@ -959,11 +955,14 @@ class HostileTest(Logged):
             server = FakeStream("legacy", **{k: v for k, v in methods.items() if v})
             limits = quick(probe=0.05, timeout=0.05, rounds=1, grace=0.5)
             options = {"elicitation_callback": lambda params: True, "limits": limits}
-            try:
-                async with self.client(server, **options) as client:
-                    await self.use(client)
-            except (ClientError, MCPError):
-                pass
+            sessions.append(self.session(server, options))
+        for at in range(0, len(sessions), 15):  # most of them wait for a time-out
+            await asyncio.gather(*sessions[at : at + 15])
+
+    async def session(self, server, options):
+        with contextlib.suppress(ClientError, MCPError):
+            async with self.client(server, **options) as client:
+                await self.use(client)
 
     async def use(self, client):
         ref, argument = {"type": "ref/prompt"}, {"name": "a", "value": ""}
@@ -1407,7 +1406,8 @@ class SubscriptionTest(Logged):
 
     async def test_restart(self):
         """SUB-05, STD-07: subscribed again, and every resource reported once."""
-        for era in ("modern", "legacy"):
+
+        async def restarted(era, method):
             server = self.listener()
             server.era = era
             async with self.client(server, restart=True) as client:
@@ -1416,10 +1416,12 @@ class SubscriptionTest(Logged):
                     first = await asyncio.wait_for(changes.__anext__(), 10)
                     second = await asyncio.wait_for(changes.__anext__(), 10)
                     self.assertEqual((first.uri, second.kind), ("x://1", "tools"))
-            method = (
-                "subscriptions/listen" if era == "modern" else "resources/subscribe"
-            )
             self.assertEqual(len(server.sent(method)), 2)
+
+        await asyncio.gather(
+            restarted("modern", "subscriptions/listen"),
+            restarted("legacy", "resources/subscribe"),
+        )
 
     async def test_restart_in_vain(self):
         server = FakeStream("legacy")

@@ -134,20 +134,21 @@ class Terminated(unittest.TestCase):
             self.ended(process)
 
     def test_stdio_answers_what_it_has_accepted(self):
-        for loop in (False, True):
-            code = SERVER.replace("server.run(*sys.argv[1:2], **eval(sys.argv[2]))", "")
-            if not loop:
-                code = code.replace("async def", "def").replace("await asyncio", "time")
-            with App(loop, code=code) as app:
+        looped = SERVER.replace("server.run(*sys.argv[1:2], **eval(sys.argv[2]))", "")
+        plain = looped.replace("async def", "def").replace("await asyncio", "time")
+        with App(False, code=plain) as one, App(True, code=looped) as two:
+            for app in (one, two):
                 app.send(hello() + line("subscriptions/listen", LISTENING, "l"))
                 app.send(call("slow", {}, 1) + call("nap", {}, 2))
+            for app in (one, two):
                 wait_for(app.process, b"entered", b"entered")
                 app.process.send_signal(signal.SIGTERM)
+            for app in (one, two):
                 out = [parse(m) for m in app.process.stdout]
                 self.ended(app.process)
-            replies = {m["id"]: m for m in out if "id" in m}
-            self.assertEqual(set(replies), {"i", "l", 1, 2})
-            self.assertEqual(replies[1]["result"]["content"][0]["text"], "slow")
+                replies = {m["id"]: m for m in out if "id" in m}
+                self.assertEqual(set(replies), {"i", "l", 1, 2})
+                self.assertEqual(replies[1]["result"]["content"][0]["text"], "slow")
 
     def test_a_unix_socket_answers_what_it_has_accepted(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -63,6 +63,7 @@ SKIPPED = frozenset(
 )
 
 
+@functools.lru_cache(maxsize=1)
 def code_lines():
     """The numbers of the lines that hold code: no blank, comment or docstring lines."""
     lines = set()

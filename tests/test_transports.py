@@ -187,11 +187,9 @@ class ChildTest(Logged):
             {"grandchild": True, "initialize": -32603},
         ]
         before = len(os.listdir("/proc/self/fd"))
-        for spec in specs:
-            attempts = [
-                self.attempt({**spec, "starts": starts}, limits=short) for _ in range(4)
-            ]
-            await asyncio.gather(*attempts)
+        await asyncio.gather(
+            *(self.attempt({**s, "starts": starts}, limits=short) for s in specs * 2)
+        )
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
         pids = [line.split()[1] for line in self.noted() if line[0] == "g"]
         end = time.monotonic() + 5
@@ -207,13 +205,16 @@ class ChildTest(Logged):
             "initialize": "silent",
             "starts": str(self.starts),
         }
-        for pause in (0.0, 0.02, 0.1):
+
+        async def cancelled(pause):
             trial = self.attempt({**spec, "ignores": True}, limits=quick(grace=0.2))
             task = asyncio.ensure_future(trial)
             await asyncio.wait([task], timeout=pause)
             task.cancel()
             await asyncio.wait([task], timeout=10)
             self.assertTrue(task.done())
+
+        await asyncio.gather(*map(cancelled, (0.0, 0.02, 0.1)))
         await self.all_reaped()
 
     async def test_field_E07_a_killed_child_that_dies_late(self):
