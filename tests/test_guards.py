@@ -1,6 +1,7 @@
 """The guard rails and budgets of tinymcp.py. To raise one takes a reason."""
 
 import ast
+import atexit
 import dis
 import functools
 import io
@@ -127,6 +128,7 @@ def sections():
     return [(SOURCE.count("\n", 0, m.start()) + 1, int(m[1])) for m in found]
 
 
+@functools.cache
 def section_of(line):
     """The number of the section that a line lies in."""
     return max([number for first, number in sections() if first <= line], default=0)
@@ -375,28 +377,41 @@ def native():
         return file.read(4) == b"\x7fELF"
 
 
+@functools.lru_cache(maxsize=1)
+def counts():
+    """The two runs whose instructions are counted. They take seconds, so they begin
+    when the tests are loaded: on a second processor they cost no time of their own."""
+    alone("-c", REGISTER)  # leaves the .pyc files
+    running = []
+    for code in (IMPORT, REGISTER):
+        process = subprocess.Popen(
+            [*VALGRIND.split(), sys.executable, "-I", "-S", "-c", code],
+            env={"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(process.communicate)
+        atexit.register(process.kill)
+        running.append(process)
+    return running
+
+
+def load_tests(loader, tests, pattern):
+    if shutil.which("valgrind") and native():
+        counts()
+    return tests
+
+
 class Budget(unittest.TestCase):
     """What importing the file and registering one tool costs over `import json`."""
 
     @unittest.skipUnless(shutil.which("valgrind"), "valgrind counts the instructions")
     @unittest.skipUnless(native(), "valgrind runs programs of its own machine only")
     def test_instructions(self):
-        self.assertEqual(alone("-c", REGISTER).returncode, 0)  # leaves the .pyc files
-        running = [
-            subprocess.Popen(
-                [*VALGRIND.split(), sys.executable, "-I", "-S", "-c", code],
-                env={"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for code in (IMPORT, REGISTER)
-        ]
         spent = []
-        for process in running:
-            self.addCleanup(process.communicate)
-            self.addCleanup(process.kill)
+        for process in counts():
             _, told = process.communicate(timeout=300)
             refs = re.search(r"I +refs: +([\d,]+)", told)
             self.assertTrue(refs, told)

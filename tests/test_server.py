@@ -779,21 +779,14 @@ class Command(unittest.TestCase):
             self.assertEqual(self.run_main("check", bare)[0], 1)
 
     def test_the_lone_file_says_what_it_lacks(self):
-        lone = self.write(FILE.read_text(encoding="utf-8"), "tinymcp.py")
+        self.write(FILE.read_text(encoding="utf-8"), "tinymcp.py")
         app = self.write()
+        here = {**ENVIRONMENT, "PYTHONPATH": str(self.folder)}
         for words in (["check", app], ["list", app]):
-            done = subprocess.run(
-                [sys.executable, lone, *words],
-                env={**ENVIRONMENT, "PYTHONPATH": ""},
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-            )
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
-            command = words[0]
-            self.assertRegex(done.stderr, rf"\Atinymcp: {command}: .*cli\.py")
-            self.assertEqual(len(done.stderr.splitlines()), 1)
+            status, out, err = self.run_main(*words, env=here)
+            self.assertEqual((status, out), (2, ""))
+            self.assertRegex(err, rf"\Atinymcp: {words[0]}: .*cli\.py")
+            self.assertEqual(len(err.splitlines()), 1)
 
     @unittest.skipUnless(POSIX, "POSIX signals")
     def test_http_and_one_signal(self):

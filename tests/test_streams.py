@@ -645,12 +645,15 @@ class Process(unittest.TestCase):
             for loop, target, here, (filed, null, socketed) in running:
                 with self.subTest("file", loop=loop):
                     filed.process.wait(PATIENCE)
-                    self.assertEqual(filed.process.returncode, 0)
+                    err = filed.process.stderr.read()
+                    self.assertEqual(filed.process.returncode, 0, err)
+                    self.assertNotIn(b"Traceback", err)
                     target.seek(0)
                     self.assertEqual(set(by_id(target.read())), {"i", 1})
                 with self.subTest("null", loop=loop):
                     out, err = null.end()
                     self.assertEqual((out, null.process.returncode), (b"", 0), err)
+                    self.assertNotIn(b"Traceback", err)
                 with self.subTest("socket", loop=loop):
                     here.sendall(data)
                     here.shutdown(socket.SHUT_WR)
@@ -658,6 +661,9 @@ class Process(unittest.TestCase):
                     while len(out.splitlines()) < 2:
                         out += here.recv(65536)
                     socketed.process.wait(PATIENCE)
+                    err = socketed.process.stderr.read()
+                    self.assertEqual(socketed.process.returncode, 0, err)
+                    self.assertNotIn(b"Traceback", err)
                     self.assertEqual(set(by_id(out)), {"i", 1})
 
     @unittest.skipUnless(POSIX, "needs a POSIX shell")
