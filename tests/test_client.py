@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import tinymcp
 from tinymcp import client as module
@@ -1418,10 +1419,11 @@ class SubscriptionTest(Logged):
                     self.assertEqual((first.uri, second.kind), ("x://1", "tools"))
             self.assertEqual(len(server.sent(method)), 2)
 
-        await asyncio.gather(
-            restarted("modern", "subscriptions/listen"),
-            restarted("legacy", "resources/subscribe"),
-        )
+        with mock.patch("os.urandom", bytes):  # the shortest pause, 0.5 s
+            await asyncio.gather(
+                restarted("modern", "subscriptions/listen"),
+                restarted("legacy", "resources/subscribe"),
+            )
 
     async def test_restart_in_vain(self):
         server = FakeStream("legacy")
@@ -1489,9 +1491,11 @@ class SubscriptionTest(Logged):
                 writer.write(event({"method": name, "params": params}))
                 await asyncio.sleep(30)
 
+        shortest = mock.patch("os.urandom", bytes)  # the pause before it is 0.5 s
         async with FakeHttp(answer) as server, self.client(server.url) as client:
             async with client.subscribe("x://1") as changes:
-                change = await asyncio.wait_for(changes.__anext__(), 10)
+                with shortest:
+                    change = await asyncio.wait_for(changes.__anext__(), 10)
                 self.assertEqual(change.uri, "x://1")
         self.assertEqual(len(streams), 2)
 

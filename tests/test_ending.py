@@ -25,14 +25,14 @@ server = Server("ending", "1", limits=Limits(grace=5.0))
 def slow(ctx: Context) -> str:
     ctx.info("entered")
     os.write(2, b"entered\\n")
-    time.sleep(0.5)
+    time.sleep(0.3)
     return "slow"
 
 @server.tool
 async def nap(ctx: Context) -> str:
     import asyncio
     os.write(2, b"entered\\n")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     return "napped"
 
 server.run(*sys.argv[1:2], **eval(sys.argv[2]))

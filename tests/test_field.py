@@ -2104,12 +2104,14 @@ class Small(Case):
             self.assertEqual(done.stderr, b"")
 
     def test_field_G05_flags_of_the_interpreter(self):
-        """The versions themselves are what the suite runs on."""
+        """The versions themselves are what the suite runs on.
+
+        The engine without a loop: test_package, test_in_every_mode_of_python.
+        """
         self.assertGreaterEqual(sys.version_info, (3, 9))
         running = [
-            (flags, self.start_bare(f"server.run(loop={loop})", *flags))
+            (flags, self.start_bare("server.run(loop=True)", *flags))
             for flags in (("-W", "error"), ("-OO",), ("-X", "dev"))
-            for loop in ENGINES
         ]
         for flags, process in running:
             done = self.end_bare(process, self.ASKED)
