@@ -211,7 +211,7 @@ class EraTest(Logged):
             raise unsupported(MODERN)
 
         server = FakeStream(server__discover=discover, initialize=initialize)
-        async with self.client(server, limits=quick(probe=0.1)) as client:
+        async with self.client(server, limits=quick(probe=0.05)) as client:
             self.assertTrue(client.modern)
 
     async def test_metadata_of_requests(self):
@@ -315,7 +315,7 @@ class EraTest(Logged):
                 await asyncio.sleep(30)
             return await plain(request, writer)
 
-        limits = quick(probe=0.2)
+        limits = quick(probe=0.1)
         self.assertEqual((await self.http_era(answer, limits=limits))[0], LEGACY)
 
     async def test_initialize_times_out(self):
@@ -1282,6 +1282,8 @@ class ToolTest(Logged):
 
 
 class SubscriptionTest(Logged):
+    debug = True
+
     def listener(self, **options):
         """A modern server: listen() is acknowledged, then stays open."""
 
@@ -1521,6 +1523,8 @@ class SubscriptionTest(Logged):
 
 class RealServerTest(Logged):
     """Against the runtime itself, in process and over every transport."""
+
+    debug = True
 
     def server(self):
         server = tinymcp.Server("greenhouse", version="1.0")

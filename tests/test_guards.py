@@ -391,6 +391,7 @@ def counts():
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: os.nice(10),
         )
         atexit.register(process.communicate)
         atexit.register(process.kill)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import stat
+import sys
 import tempfile
 import time
 import unittest
@@ -157,6 +158,9 @@ class World:
 
 
 class OAuthTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        asyncio.get_running_loop().set_debug(sys.flags.dev_mode)  # as in Logged
+
     def setUp(self):
         module._eras.clear()
 

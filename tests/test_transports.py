@@ -63,6 +63,14 @@ def alive(pid):
 class Logged(unittest.IsolatedAsyncioTestCase):
     """Collects what the client logs, and has a folder."""
 
+    # unittest turns the debug mode of asyncio on. It finds calls from a wrong thread,
+    # and takes three quarters of the time of these tests: some of them keep it, all do
+    # with -X dev.
+    debug = sys.flags.dev_mode
+
+    async def asyncSetUp(self):
+        asyncio.get_running_loop().set_debug(self.debug)
+
     def setUp(self):
         self.logged = []
         client._eras.clear()  # ports come again
@@ -81,6 +89,8 @@ class Logged(unittest.IsolatedAsyncioTestCase):
 
 
 class ChildTest(Logged):
+    debug = True
+
     def setUp(self):
         super().setUp()
         self.children = []
