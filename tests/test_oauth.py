@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import stat
-import sys
 import tempfile
 import time
 import unittest
@@ -158,9 +157,6 @@ class World:
 
 
 class OAuthTest(unittest.IsolatedAsyncioTestCase):
-    async def asyncSetUp(self):
-        asyncio.get_running_loop().set_debug(sys.flags.dev_mode)  # as in Logged
-
     def setUp(self):
         module._eras.clear()
 
