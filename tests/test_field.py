@@ -2171,8 +2171,8 @@ class Small(Case):
             for app, used in zip(apps, before):
                 self.assertLessEqual(ticks(app) - used, 2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for used in done.stdout.split():
-            self.assertLess(float(used), 0.06, done.stdout)
+        for used in done.stdout.split():  # of 0.3 s, a loop that spins takes it all
+            self.assertLess(float(used), 0.2, done.stdout)
 
     @unittest.skipUnless(POSIX, "/dev/full")
     def test_field_G09_a_log_that_nobody_reads(self):
