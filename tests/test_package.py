@@ -1,7 +1,7 @@
 """The package as it is installed, and interpreters and places that lack something."""
 
-import importlib
 import contextlib
+import importlib
 import json
 import os
 import pathlib
