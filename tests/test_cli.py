@@ -22,6 +22,9 @@ from tinymcp.client import Client
 
 from .test_transports import fake
 
+# What site loads is not ours, and may take longer than all else; coverage needs it.
+SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 APP = '''
 import base64
@@ -113,7 +116,16 @@ class AppCase(unittest.TestCase):
         cls.app = os.path.join(folder.name, "app.py")
         pathlib.Path(cls.app).write_text(APP)
         socket = os.path.join(folder.name, "socket")
-        command = [sys.executable, "-m", "tinymcp", "run", cls.app, "--unix", socket]
+        command = [
+            sys.executable,
+            *SITE,
+            "-m",
+            "tinymcp",
+            "run",
+            cls.app,
+            "--unix",
+            socket,
+        ]
         server = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         cls.addClassCleanup(server.wait)
         cls.addClassCleanup(server.terminate)
@@ -292,7 +304,7 @@ class CliTest(AppCase):
             "print(server.server_port, flush=True)\n"
             "server.serve_forever()\n"
         )
-        command = [sys.executable, "-c", code]
+        command = [sys.executable, *SITE, "-c", code]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
@@ -324,7 +336,7 @@ class CliTest(AppCase):
 
     def start(self, *words):
         first, *rest = words
-        command = [sys.executable, "-m", "tinymcp", first, *self.target, *rest]
+        command = [sys.executable, *SITE, "-m", "tinymcp", first, *self.target, *rest]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **pipes)
         self.addCleanup(process.stdout.close)
@@ -383,7 +395,7 @@ class Terminal:
         pid, self.fd = pty.fork()
         if pid == 0:
             os.chdir(ROOT)
-            os.execv(sys.executable, [sys.executable, "-m", "tinymcp", *command])
+            os.execv(sys.executable, [sys.executable, *SITE, "-m", "tinymcp", *command])
         self.pid = pid
 
     def expect(self, pattern):

@@ -16,6 +16,9 @@ from tests.test_endpoint import Client, initialize, legacy, modern, request
 from tests.test_field import META, PATIENCE, call, hello, parse
 from tests.test_streams import HOME, POSIX, App, line
 
+# What site loads is not ours, and may take longer than all else; coverage needs it.
+SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
+
 SERVER = """
 import os, sys, threading, time
 from tinymcp import Context, Limits, Server
@@ -42,7 +45,7 @@ LISTEN = {"notifications": {"toolsListChanged": True}}
 
 def start(kind, **options):
     return subprocess.Popen(
-        [sys.executable, "-c", SERVER, kind, repr(options)],
+        [sys.executable, *SITE, "-c", SERVER, kind, repr(options)],
         env={**os.environ, "PYTHONPATH": str(HOME)},
         stderr=subprocess.PIPE,
     )

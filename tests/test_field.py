@@ -46,6 +46,9 @@ from tests.test_streams import HOME, POSIX, App, line
 from tests.test_streams import initialize as hello
 from tinymcp import Context, DefinitionError, Limits, Server
 
+# What site loads is not ours, and may take longer than all else; coverage needs it.
+SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
+
 rt = sys.modules[tinymcp.Server.__module__]
 A, B, C, D, E = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 PATIENCE = 20.0  # seconds until a test that waits for something has failed
@@ -290,7 +293,7 @@ class Stdio(Case):
             path = pathlib.Path(folder, "app.py")
             path.write_text(code, "utf-8")
             done = subprocess.run(
-                [sys.executable, "-u", "-m", "tinymcp", "run", str(path)],
+                [sys.executable, *SITE, "-u", "-m", "tinymcp", "run", str(path)],
                 input=hello() + call("noisy", {}),
                 capture_output=True,
                 env={**os.environ, "PYTHONPATH": str(HOME)},
@@ -1987,7 +1990,7 @@ class Small(Case):
         code = BARE.replace("BLOCKED_NAMES", repr(set(blocked)))
         code = code.replace("HOME", repr(str(HOME))) + after
         process = subprocess.Popen(
-            [sys.executable, *flags, "-c", code],
+            [sys.executable, *SITE, *flags, "-c", code],
             **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
             env=env,
             cwd=cwd,

@@ -22,7 +22,7 @@ from tests.test_streams import line
 from tinymcp import Limits
 
 rt = sys.modules[tinymcp.Server.__module__]
-ROUNDS = {"stdio": 80, "http": 800}
+ROUNDS = {"stdio": 50, "http": 500}
 LIMITS = {
     **{
         "line": 20_000,

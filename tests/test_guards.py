@@ -151,13 +151,16 @@ def definitions():
     return lines
 
 
+LOADS = frozenset(["LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"])
+
+
 def globals_used(code):
     """(line, name) of each global that a code object and those inside it load."""
     line = code.co_firstlineno
     starts = dict(dis.findlinestarts(code))
     for instruction in dis.get_instructions(code):
         line = starts.get(instruction.offset) or line
-        if re.match("LOAD_.*(GLOBAL|NAME)", instruction.opname):
+        if instruction.opname in LOADS:
             yield line, instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

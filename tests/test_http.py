@@ -642,10 +642,10 @@ class Reader(unittest.TestCase):
             (head + b"a: b\r\n" * 2700 + b"\r\n", 20000),
             (head + b"Connection: " + b"," * 16000 + b"\r\n\r\n", 20000),
             (b"GET /" + b"?" * 8100, 1),
-            (chunked(b"1\r\nx\r\n" * 50000), 65536),
+            (chunked(b"1\r\nx\r\n" * 25000), 65536),
             (chunked(b"1\r\nx\r\n" * 2000), 1),
             (chunked(b"0\r\n" + b"a: b\r\n" * 2700), 1),
-            (post(b"x" * (1 << 19)), 64),
+            (post(b"x" * (1 << 18)), 64),
         ):
             parser = rt._HttpReader(16384, 3000, 8192, 1 << 20)
             start = time.thread_time()

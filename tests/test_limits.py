@@ -225,11 +225,12 @@ class Calls(unittest.TestCase):
 
     def test_async_calls_that_run_hold_so_many_bytes_and_no_more(self):
         server = fixture(False, limits=Limits(waiting_bytes=50_000))
-        free = asyncio.Event()
+        free = threading.Event()
 
         @server.tool
         async def hold(text: str) -> str:
-            await free.wait()
+            while not free.is_set():
+                await asyncio.sleep(0.001)
             return "held"
 
         @server.tool

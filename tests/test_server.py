@@ -23,6 +23,9 @@ from unittest import mock
 import tinymcp
 from tinymcp import Context, DefinitionError, Limits, MCPError, Server, ToolError
 
+# What site loads is not ours, and may take longer than all else; coverage needs it.
+SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
+
 rt = sys.modules[tinymcp.Server.__module__]
 FILE = pathlib.Path(rt.__file__)
 PACKAGE = (FILE.parent / "__init__.py").exists()
@@ -625,7 +628,7 @@ class Command(unittest.TestCase):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         pipes.update(env=ENVIRONMENT, cwd=self.folder)
         process = subprocess.Popen(
-            [sys.executable, *program, *words], **{**pipes, **options}
+            [sys.executable, *SITE, *program, *words], **{**pipes, **options}
         )
         self.addCleanup(self.end, process)
         return process
@@ -873,7 +876,7 @@ class Command(unittest.TestCase):
                 text = "import os\n" + APP + code.replace("{loop}", str(loop))
                 text = text.replace("exit_grace=0.2", f"exit_grace={PATIENCE}")
                 process = subprocess.Popen(
-                    [sys.executable, self.write(text, f"app{len(running)}.py")],
+                    [sys.executable, *SITE, self.write(text, f"app{len(running)}.py")],
                     stdin=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env=ENVIRONMENT,
@@ -923,7 +926,7 @@ server.run(loop=True)
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
         body["params"] = {"name": "wakes", "_meta": META}
         done = subprocess.run(
-            [sys.executable, self.write(APP + look)],
+            [sys.executable, *SITE, self.write(APP + look)],
             input=json.dumps(body).encode() + b"\n",
             env=ENVIRONMENT,
             capture_output=True,

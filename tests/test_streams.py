@@ -19,6 +19,9 @@ from unittest import mock
 import tinymcp
 from tinymcp import Context, Limits, Server
 
+# What site loads is not ours, and may take longer than all else; coverage needs it.
+SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
+
 rt = sys.modules[tinymcp.Server.__module__]
 HOME = pathlib.Path(rt.__file__).parent
 if (HOME / "__init__.py").exists():
@@ -123,7 +126,7 @@ class App:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         pipes.update(stderr=subprocess.PIPE, env=env)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", run], **{**pipes, **options}
+            [sys.executable, *SITE, "-c", run], **{**pipes, **options}
         )
 
     def __enter__(self):
