@@ -620,6 +620,29 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
                 await asyncio.gather(*calls)
             self.assertEqual(len(world.authorizations), 2)
 
+    async def test_a_refusal_of_an_old_token_that_comes_late(self):
+        """It is not taken for one of the token that another call got meanwhile."""
+        async with World() as world:
+            auth, refusals, newer = self.auth(world), [], asyncio.Event()
+            judge = world.resource
+
+            async def resource(request, writer):
+                sent = request.headers.get("authorization", "")
+                if sent == "Bearer token-2":
+                    newer.set()
+                elif not world.valid or sent == "Bearer token-1":
+                    refusals.append(sent)
+                    if len(refusals) == 2:
+                        await newer.wait()
+                return await judge(request, writer)
+
+            async with Client(world.url, auth=auth) as client:
+                world.valid, world.resource = set(), resource
+                calls = (client.call_tool("echo", {"text": "a"}) for _ in range(2))
+                await asyncio.gather(*calls)
+            self.assertEqual(refusals, ["Bearer token-1"] * 2)
+            self.assertEqual(len(world.authorizations), 2)
+
     async def test_client_credentials(self):
         """EXT-09: with a secret, and with a JWT of HS256."""
         async with World(scope="a") as world:

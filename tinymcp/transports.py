@@ -1149,7 +1149,8 @@ class _HttpTransport:
                     granted = await self._auth.headers(self._http)
                 all_headers += granted.items()
             sent = {name.lower(): value for name, value in all_headers}
-            self.principal = sent.get("authorization", "")
+            authorization = sent.get("authorization", "")
+            self.principal = authorization
             connection: _Connection = await self._http.exchange(
                 method, self._url, all_headers, body, call, again
             )
@@ -1157,15 +1158,18 @@ class _HttpTransport:
                 if self._auth is not None:
                     self._auth.accepted()
                 return connection
-            await self._challenged(connection, call)
+            # Not self.principal: another call may have sent a newer token meanwhile.
+            await self._challenged(connection, call, authorization)
 
-    async def _challenged(self, connection: _Connection, call: Optional[_Call]) -> None:
+    async def _challenged(
+        self, connection: _Connection, call: Optional[_Call], sent: str
+    ) -> None:
         """Return when it is worth asking again, else raise."""
         status, text = connection.status, await self._text(connection, call)
         if self._auth is not None:
             with self._calls.paused():
                 if await self._auth.challenged(
-                    self._http, status, connection.headers, self.principal
+                    self._http, status, connection.headers, sent
                 ):
                     return
         elif status == 401:
