@@ -124,6 +124,15 @@ class Connected(unittest.TestCase):
             self.assertEqual(live.ask(modern("tools/list")).status, 200)
             self.assertLess(time.monotonic() - began, 5)
 
+    def test_many_connections_at_once_wait_for_no_second_attempt(self):
+        free = threading.Event()
+        with Live() as live, contextlib.ExitStack() as stack:
+            stack.callback(free.set)
+            live.loop.call_soon_threadsafe(free.wait, PATIENCE)  # nobody accepts
+            address = ("127.0.0.1", live.port)
+            for _ in range(200):
+                stack.enter_context(socket.create_connection(address, timeout=0.9))
+
     def test_sessions_in_use_are_not_thrown_out(self):
         with Live(fixture(limits=Limits(sessions=2))) as live:
             with live.client() as one, live.client() as two:

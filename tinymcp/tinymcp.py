@@ -6866,7 +6866,7 @@ class Server(_Core):
 
         mask = os.umask(0o077)
         try:
-            server = await asyncio.start_unix_server(connected, path)
+            server = await asyncio.start_unix_server(connected, path, backlog=free)
         finally:
             os.umask(mask)
         self._log("info", f"serving on {path}")
@@ -6900,10 +6900,13 @@ class Server(_Core):
         loop = self._loop
         endpoint = _Endpoint(self, loop, options)
         factory = functools.partial(_protocol_class(), endpoint)
-        listen = functools.partial(loop.loop.create_server, factory, ssl=endpoint.tls)
-        if endpoint.tls is not None:
-            limit = self._limits.head_timeout
-            listen = functools.partial(listen, ssl_handshake_timeout=limit)
+        limits, tls = self._limits, endpoint.tls
+        listen = functools.partial(loop.loop.create_server, factory, ssl=tls)
+        # Whoever finds the queue full asks again after a second; 100 is asyncio's own.
+        listen = functools.partial(listen, backlog=limits.connections)
+        if tls is not None:
+            seconds = limits.head_timeout
+            listen = functools.partial(listen, ssl_handshake_timeout=seconds)
         where = options["host"], options["port"], options["reuse_port"]
         servers = []
         try:
