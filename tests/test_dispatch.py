@@ -1023,6 +1023,26 @@ class Tools(unittest.TestCase):
         self.assertEqual(peer.text("spoil", things=[]), "done")
         self.assertEqual((log, lines[0]["arguments"]), ([], None))
 
+    def test_a_question_is_audited_as_one(self):
+        server, _ = make(audit=True)
+        lines = []
+        server._write_audit = lambda line: lines.append(json.loads(line))
+
+        @server.tool(inline=True)
+        def purge(ctx: Context) -> str:
+            return "gone" if ctx.confirm("Sure?") else "kept"
+
+        server.add_tool(purge, name="slow")
+        peer = Peer(server)
+        for name in ("purge", "slow"):
+            result = peer.call(name)["result"]
+            self.assertEqual(result["resultType"], "input_required")
+            answer = {"inputResponses": dict.fromkeys(result["inputRequests"], YES)}
+            again = {**answer, "requestState": result["requestState"]}
+            self.assertEqual(peer.text(name, again), "gone")
+        outcomes = [line["outcome"] for line in lines]
+        self.assertEqual(outcomes, ["asked", "ok"] * 2)
+
     def test_audit_lines(self):
         self.server, _ = make(audit=True)
         lines = []

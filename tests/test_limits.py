@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 try:
     import resource
@@ -71,6 +72,20 @@ class All(unittest.TestCase):
 
 
 class Connected(unittest.TestCase):
+    @unittest.skipUnless(resource, "POSIX limits")
+    def test_no_more_connections_than_descriptors(self):
+        """Beyond them nobody would even be refused."""
+        endless = resource.RLIM_INFINITY
+        for limit, most in (
+            (endless, 1024),
+            (4096, 1024),
+            (1024, 960),
+            (40, 30),
+            (1, 1),
+        ):
+            with mock.patch.object(resource, "getrlimit", return_value=(limit, limit)):
+                self.assertEqual(rt._descriptors(1024), most, limit)
+
     def test_connections_per_address(self):
         limits = Limits(connections=50, connections_per_address=2)
         with Live(fixture(limits=limits), host="0.0.0.0", insecure=True) as live:
@@ -132,6 +147,8 @@ class Connected(unittest.TestCase):
             address = ("127.0.0.1", live.port)
             for _ in range(200):
                 stack.enter_context(socket.create_connection(address, timeout=0.9))
+            free.set()
+            soon(lambda: len(live.endpoint.connections) == 200, "all are accepted")
 
     def test_sessions_in_use_are_not_thrown_out(self):
         with Live(fixture(limits=Limits(sessions=2))) as live:

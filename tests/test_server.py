@@ -133,6 +133,20 @@ class Registration(unittest.TestCase):
         (lambda s: s.completion(lambda a: []), r"\(ref, argument, context\)"),
         (lambda s: s.completion(lambda a, b, c, d: []), r"\(ref, argument, context\)"),
         (lambda s: s.prompt(5), "a function is decorated"),
+        (lambda s: s.tool(add, colour=1), "there are check, inline, lock"),
+        (lambda s: s.tool(add, annotations={"destructive": True}), "destructiveHint, "),
+        (
+            lambda s: s.tool(add, annotations={"read_only_hint": True}),
+            "'read_only_hint'",
+        ),
+        (lambda s: s.tool(add, annotations={"readOnlyHint": "no"}), "True or False"),
+        (lambda s: s.tool(add, scopes="write"), r"scopes= takes names: \('write',\)"),
+        (lambda s: s.prompt(add, scopes=(1,)), "scopes= takes names"),
+        (lambda s: s.tool(add, timeout="x"), "timeout= takes seconds"),
+        (lambda s: s.prompt(add, timeout=0), "timeout= takes seconds"),
+        (lambda s: s.tool(add, rate=5), r"rate= takes \(calls, seconds\)"),
+        (lambda s: s.tool(add, rate=(1, 0)), r"rate= takes \(calls, seconds\)"),
+        (lambda s: s.tool(add, rate=("a", 1)), r"rate= takes \(calls, seconds\)"),
     ]
 
     def test_refusals_name_the_place(self):
@@ -189,6 +203,12 @@ class Registration(unittest.TestCase):
         server.tool("reads_too", annotations=notes)(add)
         server.tool("writes", annotations={"readOnlyHint": False})(add)
         self.assertEqual([t["name"] for t in listed(server)], ["reads", "reads_too"])
+        hidden = [text for text in server.warnings if "not offered" in text]
+        self.assertEqual([text.split("'")[1] for text in hidden], ["add", "writes"])
+
+    def test_limits_are_limits(self):
+        with self.assertRaisesRegex(TypeError, r"like Limits\(workers=2\)"):
+            Server("x", limits={"workers": 2})
 
     def test_removing(self):
         server = quiet()

@@ -783,6 +783,10 @@ class _Compiler:
         if word == "type" and not wrong:
             kinds = [value] if isinstance(value, str) else value
             wrong = not kinds or any(kind not in [*_WORDS] for kind in kinds)
+            if wrong:
+                self.fail(
+                    f"{at}/type", f"{_show(value)}; there are {', '.join(_WORDS)}"
+                )
         wrong = wrong or ("array schemas" == shape and not value)
         if wrong or (word == "multipleOf" and value <= 0):
             wish = " or ".join(_WORDS[name][0] for name in names)
@@ -1793,6 +1797,20 @@ class ToolAnnotations(_Wire):
     )
 
 
+def _hints(given: Any, where: str) -> Optional[dict[str, Any]]:
+    """annotations= of a tool as the protocol names them: a hint that nobody reads is
+    worse than none."""
+    found = {} if given is None else _wire(given)
+    names = [_camel(field) for field in ToolAnnotations._fields]
+    for key, value in found.items():
+        if key not in names and "/" not in key:
+            text = f"{where}: annotations= takes {', '.join(names)}, not {key!r}"
+            raise DefinitionError(text)
+        if key.endswith("Hint") and key in names and type(value) is not bool:
+            raise DefinitionError(f"{where}: {key} is True or False, not {value!r:.80}")
+    return found or None
+
+
 class Annotations(_Wire):
     _fields = ("audience", "priority", "last_modified")
 
@@ -2339,6 +2357,16 @@ class _Bucket:
         return 0.0
 
 
+def _rate(rate: Any, where: str) -> tuple[float, float]:
+    try:
+        calls, seconds = rate
+        if calls > 0 and seconds > 0:
+            return calls, seconds
+    except (TypeError, ValueError):
+        pass
+    raise DefinitionError(f"{where}: rate= takes (calls, seconds), like (1, 2.0)")
+
+
 class Principal:
     """Who makes a request: a subject, its scopes (None: all), audience, expiry (s)."""
 
@@ -2450,6 +2478,7 @@ class _Call:
     line: Any = None  # the deadline line that it stands in, once it is launched
     began = 0.0  # for the audit
     failed = False
+    asked = False  # the reply is a question (2026-07-28)
     done = False  # replied, or will never be
     cancelled = False
     event: Any = None
@@ -2495,8 +2524,10 @@ class _Call:
             try:
                 self.peer.reply(*reply)
             finally:
-                outcome = "error" if self.failed or reply[1] else "ok"
-                self.server._ended(self, outcome)
+                self.server._ended(self, self.outcome(reply[1]))
+
+    def outcome(self, code: int) -> str:
+        return "asked" if self.asked else "error" if self.failed or code else "ok"
 
     def cancel(self) -> None:
         """No reply; the handler is told; worker and lane stay busy until it ends."""
@@ -3215,6 +3246,8 @@ class _Core:
         from _queue import SimpleQueue  # the C part of queue, without its module
 
         self._registry = _Registry()
+        if not isinstance(limits, Limits):
+            raise TypeError("limits= takes Limits(...), like Limits(workers=2)")
         self._limits = limits
         self._lock = threading.RLock()
         self._hub = _Hub()
@@ -3253,7 +3286,7 @@ class _Core:
                 call.began = time.monotonic()
                 found = self._request(call)
                 if type(found) is tuple:
-                    self._record(call, "error" if call.failed or found[1] else "ok")
+                    self._record(call, call.outcome(found[1]))
                 return found
             if kind == "notification":
                 self._notified(message["method"], message.get("params", _NONE), peer)
@@ -3911,6 +3944,7 @@ class _Core:
             _encode(result)  # what has no JSON form fails here, in sight of the handler
             call.asking = ask
             return None
+        call.asked = True
         result["requestState"] = self._seal.seal(call, ask)
         result["_meta"] = {_SERVER_KEY: self._info}
         return self._result(call, _encode(result)[1:-1], tail=b"")
@@ -5791,7 +5825,10 @@ class _Auth:
                 name = name if rest else f"token{number}"
                 if token:
                     found[token] = Principal(name, scopes or None)
-        self.tokens = _token_table(found)
+        try:
+            self.tokens = _token_table(found)
+        except ValueError as error:
+            raise ValueError(f"{self.file}: {error}") from None
         self.stamp = stamp
 
     def document(self) -> bytes:
@@ -5882,7 +5919,9 @@ def _token_table(given: Any) -> list[tuple[bytes, Principal]]:
     found = []
     for token, who in (given or {}).items():
         if len(token) < 16 or not token.isascii() or any(c.isspace() for c in token):
-            raise ValueError("a token has 16 ASCII characters or more, without spaces")
+            name = getattr(who, "subject", who)
+            text = f"the token of {name} needs 16 ASCII characters or more, no spaces"
+            raise ValueError(text)
         who = who if isinstance(who, Principal) else Principal(str(who), None)
         found.append((hashlib.sha256(token.encode("ascii")).digest(), who))
     return found
@@ -5920,6 +5959,17 @@ def _certificate_principal(writer: Any) -> Any:
     return Principal("cert:" + names.get("commonName", ""), None)
 
 
+def _descriptors(wanted: int) -> int:
+    """Of so many connections those that the process has descriptors for."""
+    try:
+        import resource
+    except ImportError:  # no POSIX
+        return wanted
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    endless = limit == resource.RLIM_INFINITY
+    return wanted if endless else max(1, min(wanted, limit - min(64, limit // 4)))
+
+
 class _Endpoint:
     """The MCP endpoint of a server: gates, eras, sessions, streams, time-outs."""
 
@@ -5942,6 +5992,7 @@ class _Endpoint:
         self.addresses: dict[str, int] = {}  # how many connections each has
         self.tls = _tls(options)
         self.deadlines = _Deadlines()
+        self.most = _descriptors(server._limits.connections)
         self.kept_bytes = 0
         self.held = 0  # bytes of bodies that are arriving
         self.closing = False
@@ -5976,7 +6027,7 @@ class _Endpoint:
         limits = self.server._limits
         address = (connection.transport.get_extra_info("peername") or [""])[0]
         count = self.addresses.get(address, 0)
-        full = len(self.connections) >= limits.connections or self.closing
+        full = len(self.connections) >= self.most or self.closing
         if full or count >= limits.connections_per_address:
             connection.transport.write(_response_bytes(503, _RETRY, b"", False))
             connection.transport.close()
@@ -6490,8 +6541,9 @@ class Server(_Core):
             schema, bind = _arguments(signature, where)
         elif not isinstance(schema, dict) or schema.get("type") != "object":
             raise DefinitionError(f'{where}: input_schema needs "type": "object"')
-        notes = _wire(annotations) or None
+        notes = _hints(annotations, where)
         if self._read_only and (notes or {}).get("readOnlyHint") is not True:
+            self._warn(f"{where}: not offered: read_only=True and no readOnlyHint")
             return
         if not 0 < len(name) <= 128 or set(name) - _NAME:
             self._warn(f"{where}: names are 1-128 of A-Z a-z 0-9 _ - .")
@@ -6514,7 +6566,7 @@ class Server(_Core):
             output, f"{where}, result", self._warn, self._limits, "property"
         )
         tool.wrap, tool.headers = wrap, _x_headers(schema, where)
-        tool.rate = _Bucket(rate) if rate else None
+        tool.rate = _Bucket(_rate(rate, where)) if rate else None
         self._offer(tool, "tool")
 
     def _warn(self, text: str) -> None:
@@ -6542,7 +6594,15 @@ class Server(_Core):
         keys = ("uri", "uriTemplate", "name")
         name = next((fields[key] for key in keys if key in fields), kind)
         if unknown:
-            raise DefinitionError(f"{kind} {name!r}: no option {', '.join(unknown)}")
+            text = (
+                f"no option {', '.join(unknown)}; there are {', '.join(sorted(_HOW))}"
+            )
+            raise DefinitionError(f"{kind} {name!r}: {text}")
+        scopes, timeout = how.get("scopes", ()), how.get("timeout")
+        if isinstance(scopes, str) or {*map(type, scopes)} - {str}:
+            raise DefinitionError(f"{kind} {name!r}: scopes= takes names: ('write',)")
+        if timeout is not None and (type(timeout) not in _NUMBER or not timeout > 0):
+            raise DefinitionError(f"{kind} {name!r}: timeout= takes seconds above 0")
         if signature.is_async and self._mode == "blocking":
             raise DefinitionError(
                 f"{kind} {name!r} is async, and the server runs without a loop: start "
@@ -6852,7 +6912,7 @@ class Server(_Core):
         import asyncio
 
         _clear_socket(path)
-        free = self._limits.connections
+        free = _descriptors(self._limits.connections)
 
         async def connected(reader: Any, writer: Any) -> None:
             nonlocal free
@@ -6866,7 +6926,8 @@ class Server(_Core):
 
         mask = os.umask(0o077)
         try:
-            server = await asyncio.start_unix_server(connected, path, backlog=free)
+            server = await asyncio.start_unix_server(connected, path, backlog=1)
+            _queue(server, free)
         finally:
             os.umask(mask)
         self._log("info", f"serving on {path}")
@@ -6902,8 +6963,9 @@ class Server(_Core):
         factory = functools.partial(_protocol_class(), endpoint)
         limits, tls = self._limits, endpoint.tls
         listen = functools.partial(loop.loop.create_server, factory, ssl=tls)
-        # Whoever finds the queue full asks again after a second; 100 is asyncio's own.
-        listen = functools.partial(listen, backlog=limits.connections)
+        # asyncio accepts so many in a row, and without descriptors it logs and repeats
+        # each of them; what the kernel queues is set behind its back.
+        listen = functools.partial(listen, backlog=1)
         if tls is not None:
             seconds = limits.head_timeout
             listen = functools.partial(listen, ssl_handshake_timeout=seconds)
@@ -6912,6 +6974,7 @@ class Server(_Core):
         try:
             for listener in _listen(*where):
                 servers.append(await listen(sock=listener))
+                _queue(servers[-1], limits.connections)
             addresses = [s.sockets[0].getsockname()[:2] for s in servers]
             scheme = "https" if endpoint.tls else "http"
             for host, port in addresses:
@@ -7054,6 +7117,15 @@ def _listen(host: str, port: int, share: bool = False) -> list[Any]:
         listener.setblocking(False)
         found.append(listener)
     return found
+
+
+def _queue(server: Any, connections: int) -> None:
+    """How many may wait to be accepted: others would try again after a second."""
+    import socket
+
+    for listener in server.sockets:
+        with socket.socket(fileno=os.dup(listener.fileno())) as same:
+            same.listen(connections)
 
 
 def _clear_socket(path: str) -> None:
@@ -7300,7 +7372,8 @@ def _cli() -> Any:
     try:
         from . import cli
     except ImportError:
-        raise ValueError("this command needs cli.py of the whole package") from None
+        text = "this command needs cli.py: pip install . in a copy of the project"
+        raise ValueError(text) from None
     return cli
 
 
