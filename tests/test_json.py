@@ -1,6 +1,7 @@
 """Section 3: JSON and JSON-RPC."""
 
 import collections
+import contextlib
 import datetime
 import enum
 import importlib.util
@@ -517,6 +518,48 @@ class NoOrjson(unittest.TestCase):
             with self.assertRaisesRegex(ImportError, "pip install orjson"):
                 rt._use_orjson()
         self.assertEqual((rt._decode, rt._encode), plain)
+
+
+class Alone(unittest.TestCase):
+    """A process in which nobody else has imported json, as a plain server is."""
+
+    BAD = [
+        b"{",
+        b'"abc',
+        b'{"a":1,}',
+        b"[1e999,",
+        b"nul",
+        b"",
+        b"[NaN]",
+        b'"\\x"',
+        b"1 2",
+    ]
+
+    def test_what_is_not_json_is_a_parse_error_there_too(self):
+        code = (
+            "import sys; import %s as rt\n"
+            "assert 'json' not in sys.modules\n"
+            "try: rt._decode(%r, 64, 400)\n"
+            "except rt.MCPError as error: print(error.code, 'json' in sys.modules)\n"
+        )
+        command = [sys.executable, "-S", "-c"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        path = os.pathsep.join(sys.path)
+        with contextlib.ExitStack() as stack:
+            running = [
+                stack.enter_context(
+                    subprocess.Popen(
+                        [*command, code % (rt.__name__, data)],
+                        env={**os.environ, "PYTHONPATH": path},
+                        **pipes,
+                    )
+                )
+                for data in self.BAD
+            ]
+            for data, process in zip(self.BAD, running):
+                with self.subTest(data):
+                    out, err = process.communicate(timeout=60)
+                    self.assertEqual((out[:6], err), ("-32700", ""))
 
 
 class WithoutC(unittest.TestCase):

@@ -376,6 +376,11 @@ def _decode(data: bytes | bytearray, depth: int, digits: int) -> Any:
         reason = "nested too deeply"
     except ValueError as error:
         reason = str(error)
+    except SystemError:  # in Python 3.10 and 3.11 an error needs json.decoder loaded
+        if "json.decoder" in sys.modules:
+            raise
+        __import__("json.decoder")
+        return _decode(data, depth, digits)
     raise MCPError(PARSE_ERROR, "Parse error: " + reason)
 
 
