@@ -414,13 +414,26 @@ class Verifiers(unittest.TestCase):
                 self.assertFalse(live.server._open.lines())
 
     def test_a_verifier_that_cannot_ask_is_503(self):
-        def verify(token):
-            raise OSError("no route to the authorization server")
+        """Whatever it does, the caller gets a status and the server goes on."""
 
-        with Live(server(), auth=verify) as live:
-            reply = live.ask(bearer(call("who"), TOKEN))
-            self.assertEqual(reply.status, 503)
-            self.assertNotIn("route", reply.body.decode())
+        def fail(error):
+            raise error
+
+        found = {
+            "offline": lambda: fail(OSError("no route to the authorization server")),
+            "key": lambda: fail(KeyError("route")),
+            "exit": lambda: fail(SystemExit("route")),
+            "slow": lambda: fail(asyncio.TimeoutError("route")),
+            "true": lambda: True,
+            "name": lambda: "route",
+            "date": lambda: Principal("route", None, None, "2030"),
+        }
+        with Live(server(), auth=lambda token: found[token]()) as live:
+            for token in found:
+                with self.subTest(token):
+                    reply = live.ask(bearer(call("who"), token))
+                    self.assertEqual(reply.status, 503)
+                    self.assertNotIn("route", reply.body.decode())
 
     def test_expiry_in_the_distant_past_and_metadata_without_scopes(self):
         principals = {"zero": Principal("z", None, URI, 0.0)}

@@ -41,8 +41,8 @@ CONNECTION_LOOPS = frozenset()
 # their arguments, a log function, the app that `run` imports), and the outermost guard
 # of each engine (byte streams, HTTP, worker threads).
 BROAD_EXCEPT = frozenset(
-    "_call _acall _load _receive _Connection.run _Core._serve _Handler.take"
-    " Server._log".split()
+    "_call _acall _load _receive _Auth.verified _Connection.run _Core._serve"
+    " _Handler.take Server._log".split()
 )
 
 # Each costs a small board milliseconds and memory that a server rarely needs.

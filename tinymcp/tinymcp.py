@@ -5876,9 +5876,7 @@ class _Auth:
         self.reread()
         principal = self.known(token)
         if principal is None and self.verifier is not None:
-            principal = self.verifier(token)
-            if hasattr(principal, "__await__"):
-                principal = await principal
+            principal = await self.verified(token)
             if principal is not None and self.resource:
                 meant = principal.audience or ()
                 meant = [meant] if isinstance(meant, str) else meant
@@ -5888,6 +5886,21 @@ class _Auth:
         if principal is None or (expires is not None and expires <= time.time()):
             raise self.deny("The token is not valid", "invalid_token")
         return self.expanded(principal)
+
+    async def verified(self, token: str) -> Optional[Principal]:
+        """What auth= says of a token. ValueError: it failed, which says nothing."""
+        try:
+            found = self.verifier(token)
+            if hasattr(found, "__await__"):
+                found = await found
+        except (Exception, SystemExit) as error:
+            text = f"auth= raised {type(error).__name__}: {error}"
+            raise ValueError(text) from error
+        if found is not None and not isinstance(found, Principal):
+            raise ValueError(f"auth= returns a Principal or None, not {found!r:.80}")
+        if found is not None and type(found.expires) not in (_NULL, *_NUMBER):
+            raise ValueError(f"auth=: expires is in seconds, not {found.expires!r:.80}")
+        return found
 
     def known(self, token: str) -> Any:
         """Digests are compared, all of them, in constant time (AUR-11)."""
