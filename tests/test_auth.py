@@ -26,7 +26,7 @@ from tests.test_endpoint import (
     request,
     soon,
 )
-from tinymcp import Context, Principal, Server
+from tinymcp import Context, Limits, Principal, Server
 
 rt = sys.modules[tinymcp.Server.__module__]
 
@@ -485,6 +485,31 @@ class Encrypted(unittest.TestCase):
                 client.send(modern("tools/call", {"name": "nap"}))
                 live.server.entered.wait(PATIENCE)
             soon(lambda: live.server.ended == ["cancelled"], "the disconnect is seen")
+
+    def test_a_handshake_counts_as_a_connection(self):
+        """Who says no word needs no token for it, and takes no more than others."""
+        limits = Limits(connections_per_address=3, head_timeout=0.3)
+        with Live(server(limits=limits), cert=SERVER_PEM) as live:
+            with contextlib.ExitStack() as stack:
+                silent = [stack.enter_context(live.client()) for _ in range(8)]
+                gone = [client.closed() for client in silent[3:]]
+                self.assertEqual(gone, [True] * 5)
+                self.assertLessEqual(len(live.endpoint.greeted), 3)
+                self.assertTrue(all(client.closed() for client in silent))
+            soon(lambda: not live.endpoint.addresses, "nothing is counted any more")
+            self.assertEqual(len(live.endpoint.greeted), 0)
+            with self.connect(live, self.context()) as client:
+                client.send(call("who"))
+                self.assertEqual(client.reply().status, 200)
+                self.assertEqual([*live.endpoint.addresses.values()], [1])
+
+    def test_the_end_waits_for_no_handshake(self):
+        with Live(server(), cert=SERVER_PEM) as live, live.client() as client:
+            soon(lambda: live.endpoint.greeted, "a silent client")
+            began = time.monotonic()
+            live.end()
+            self.assertLess(time.monotonic() - began, 5.0)
+            self.assertTrue(client.closed())
 
     def test_tls_1_1_and_plain_text_are_refused(self):
         with Live(cert=SERVER_PEM) as live:

@@ -1602,6 +1602,21 @@ class Limited(unittest.TestCase):
                         break
             self.assertLess(time.monotonic() - began, PATIENCE)
 
+    def test_what_a_lost_peer_has_pipelined_is_not_done(self):
+        done = []
+        with Live() as live, live.client() as client:
+
+            @live.server.tool(inline=True)
+            def move() -> str:
+                done.append(1)
+                next(iter(live.endpoint.connections)).transport.abort()
+                return "moved"
+
+            client.send(modern("tools/call", {"name": "move"}) * 3)
+            self.assertTrue(client.closed())
+            soon(lambda: not live.endpoint.connections, "the connection is gone")
+            self.assertEqual(len(done), 1)
+
     def test_a_kept_connection_is_idle_from_its_last_request_on(self):
         with Live() as live, live.client() as client:
             client.send(modern("tools/list"))

@@ -5661,8 +5661,8 @@ class _Connection:
 
     async def requests(self) -> None:
         """Every request that is complete in the buffer."""
-        endpoint, parser = self.endpoint, self.parser
-        while self.keep:
+        endpoint, parser, gone = self.endpoint, self.parser, self.transport.is_closing
+        while self.keep and not gone():
             head = parser.head()
             if head is None:
                 if parser.pending:
@@ -5756,7 +5756,7 @@ def _protocol_class() -> Any:
     import asyncio
 
     class Protocol(asyncio.StreamReaderProtocol):
-        connection: _Connection
+        connection: Optional[_Connection] = None
 
         def __init__(self, endpoint: _Endpoint) -> None:
             loop = endpoint.loop.loop
@@ -5778,15 +5778,66 @@ def _protocol_class() -> Any:
 
         def eof_received(self) -> bool:
             super().eof_received()
-            self.connection.lost(final=self.endpoint.tls is not None)
+            if self.connection is not None:
+                self.connection.lost(final=self.endpoint.tls is not None)
             return self.endpoint.tls is None  # TLS has no half-close
 
         def connection_lost(self, exc: Any) -> None:
             super().connection_lost(exc)
-            self.connection.lost(final=True)
-            self.endpoint.disconnected(self.connection)
+            if self.connection is not None:
+                self.connection.lost(final=True)
+                self.endpoint.disconnected(self.connection)
 
     return Protocol
+
+
+@functools.lru_cache(maxsize=1)
+def _greeter_class() -> Any:
+    """A TCP connection before its TLS handshake, which counts as one already."""
+    import asyncio
+
+    class Greeter(asyncio.Protocol):
+        def __init__(self, endpoint: _Endpoint) -> None:
+            self.endpoint, self.loop = endpoint, endpoint.loop.loop
+            self.task: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            if self.endpoint.enter(self, transport):
+                # Not at once: a transport reads from its next turn on (Python 3.9).
+                self.loop.call_soon(self.begin, transport)
+            else:
+                transport.abort()
+
+        def begin(self, transport: Any) -> None:
+            if self.endpoint.closing:
+                transport.abort()
+            elif not transport.is_closing():
+                transport.pause_reading()
+                self.task = self.loop.create_task(self.shake(transport))
+
+        async def shake(self, transport: Any) -> None:
+            endpoint = self.endpoint
+            protocol = _protocol_class()(endpoint)
+            seconds = endpoint.server._limits.head_timeout
+            options: Any = {"server_side": True, "ssl_handshake_timeout": seconds}
+            made = None
+            try:
+                made = await self.loop.start_tls(
+                    transport, protocol, endpoint.tls, **options
+                )
+            except (OSError, asyncio.TimeoutError):  # no TLS, an old one, or silence
+                transport.abort()
+            finally:
+                endpoint.disconnected(self)
+            if made is not None and not endpoint.closing:
+                protocol.connection_made(made)
+            elif made is not None:
+                made.abort()
+
+        def connection_lost(self, exc: Any) -> None:
+            self.endpoint.disconnected(self)
+
+    return Greeter
 
 
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -6007,6 +6058,7 @@ class _Endpoint:
         self.sessions_on: bool = not options["stateless_http"]
         self.sessions: dict[str, _HttpSession] = {}
         self.connections: dict[_Connection, str] = {}  # with the peer's address
+        self.greeted: dict[Any, str] = {}  # those that are in their TLS handshake
         self.addresses: dict[str, int] = {}  # how many connections each has
         self.tls = _tls(options)
         self.deadlines = _Deadlines()
@@ -6041,21 +6093,28 @@ class _Endpoint:
 
     # Connections
 
-    def connected(self, connection: _Connection) -> None:
-        limits = self.server._limits
-        address = (connection.transport.get_extra_info("peername") or [""])[0]
+    def enter(self, key: Any, transport: Any) -> bool:
+        """Count a connection; False if there are too many, in all or of its address."""
+        address = (transport.get_extra_info("peername") or [""])[0]
         count = self.addresses.get(address, 0)
-        full = len(self.connections) >= self.most or self.closing
-        if full or count >= limits.connections_per_address:
+        open_now = len(self.connections) + len(self.greeted)
+        most = self.server._limits.connections_per_address
+        if open_now >= self.most or count >= most or self.closing:
+            return False
+        table: Any = self.connections if type(key) is _Connection else self.greeted
+        table[key] = address
+        self.addresses[address] = count + 1
+        return True
+
+    def connected(self, connection: _Connection) -> None:
+        if self.enter(connection, connection.transport):
+            connection.task = self.loop.loop.create_task(connection.run())
+        else:
             connection.transport.write(_response_bytes(503, _RETRY, b"", False))
             connection.transport.close()
-        else:
-            self.connections[connection] = address
-            self.addresses[address] = count + 1
-            connection.task = self.loop.loop.create_task(connection.run())
 
-    def disconnected(self, connection: _Connection) -> None:
-        address = self.connections.pop(connection, None)
+    def disconnected(self, key: Any) -> None:
+        address = self.connections.pop(key, self.greeted.pop(key, None))
         if address is not None:
             self.addresses[address] -= 1
             if not self.addresses[address]:
@@ -6331,6 +6390,9 @@ class _Endpoint:
 
         self.closing = True
         _finish(self.server)
+        for greeter in list(self.greeted):
+            if greeter.task is not None:
+                greeter.task.cancel()
         for connection in list(self.connections):
             if connection.state in ("idle", "head"):
                 connection.transport.close()
@@ -6935,6 +6997,8 @@ class Server(_Core):
         async def connected(reader: Any, writer: Any) -> None:
             nonlocal free
             if not free:
+                text = "Too many connections"
+                writer.write(_error_bytes(_NO_ID, TOO_MANY_REQUESTS, text) + b"\n")
                 writer.close()
                 return
             free -= 1
@@ -6978,15 +7042,13 @@ class Server(_Core):
     async def _http(self, options: dict[str, Any], ready: Any, stop: Any) -> None:
         loop = self._loop
         endpoint = _Endpoint(self, loop, options)
-        factory = functools.partial(_protocol_class(), endpoint)
-        limits, tls = self._limits, endpoint.tls
-        listen = functools.partial(loop.loop.create_server, factory, ssl=tls)
+        limits = self._limits
+        protocol = _greeter_class if endpoint.tls else _protocol_class
+        factory = functools.partial(protocol(), endpoint)
+        listen = functools.partial(loop.loop.create_server, factory)
         # asyncio accepts so many in a row, and without descriptors it logs and repeats
         # each of them; what the kernel queues is set behind its back.
         listen = functools.partial(listen, backlog=1)
-        if tls is not None:
-            seconds = limits.head_timeout
-            listen = functools.partial(listen, ssl_handshake_timeout=seconds)
         where = options["host"], options["port"], options["reuse_port"]
         servers = []
         try:
@@ -7143,7 +7205,7 @@ def _queue(server: Any, connections: int) -> None:
 
     for listener in server.sockets:
         with socket.socket(fileno=os.dup(listener.fileno())) as same:
-            same.listen(connections)
+            same.listen(min(connections, 65535))
 
 
 def _clear_socket(path: str) -> None:
