@@ -542,7 +542,7 @@ class Engines(unittest.TestCase):
         in_fd, to = os.pipe()
         os.set_blocking(in_fd, False)
         found = []
-        thread = threading.Thread(target=lambda: found.append(rt._read(in_fd)))
+        thread = threading.Thread(target=lambda: found.append(rt._reader(in_fd)()))
         thread.start()
         self.assertEqual(found, [])
         os.write(to, b"late")
@@ -550,8 +550,19 @@ class Engines(unittest.TestCase):
         self.assertEqual(found, [b"late"])
         for fd in (in_fd, to):
             os.close(fd)
-        with mock.patch.object(rt.os, "read", side_effect=OSError):
-            self.assertEqual(rt._read(-1), b"")  # as an end of input
+        self.assertEqual(rt._reader(-1)(), b"")  # an error is an end of input
+
+    def test_reading_without_readv(self):
+        in_fd, to = os.pipe()
+        with (
+            mock.patch.object(rt.os, "readv", new=None),
+            mock.patch.object(rt, "hasattr", lambda *_: False, create=True),
+        ):
+            read = rt._reader(in_fd)
+        os.write(to, b"a\n")
+        self.assertEqual(read(), b"a\n")
+        for fd in (in_fd, to):
+            os.close(fd)
 
     def test_async_calls_beyond_the_grace_are_cancelled(self):
         server = pipe_server(limits=Limits(grace=0.05))

@@ -4463,17 +4463,33 @@ class _FdPeer(_Peer):
         return self.outlet.queued <= self.outlet.low and not self.outlet.broken
 
 
-def _read(fd: int) -> bytes:
-    """Some bytes, b"" at the end; waits also where the fd is non-blocking."""
-    while True:
-        try:
-            return os.read(fd, 65536)
-        except BlockingIOError:
-            import select
+def _reader(fd: int) -> Callable[[], bytes]:
+    """A function that gives some bytes, b"" at the end; it waits in any case.
 
-            select.select([fd], [], [])
-        except OSError:
-            return b""
+    It reads into one buffer: 64 KiB for each read, cut to what came, left holes in the
+    heap that the next 64 KiB did not fit in, 10 bytes for each call.
+    """
+    buffer = bytearray(65536)
+    view, buffers = memoryview(buffer), [buffer]
+
+    def take() -> bytes:
+        return bytes(view[: os.readv(fd, buffers)])
+
+    if not hasattr(os, "readv"):  # Windows
+        take = functools.partial(os.read, fd, 65536)
+
+    def read() -> bytes:
+        while True:
+            try:
+                return take()
+            except BlockingIOError:  # somebody else made it non-blocking
+                import select
+
+                select.select([fd], [], [])
+            except OSError:
+                return b""
+
+    return read
 
 
 class _Ticker:
@@ -4524,9 +4540,9 @@ def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
     """The engine without a loop: blocking reads here, def handlers on workers."""
     peer = _FdPeer(server, outlet)
     outlet.on_drain = _Ticker(server).wake
-    lines = _Lines(server._limits.line)
+    lines, read = _Lines(server._limits.line), _reader(in_fd)
     while not outlet.broken:
-        data = _read(in_fd)
+        data = read()
         if not data:
             break
         _receive_all(server, lines.feed(data), peer)
@@ -4650,7 +4666,8 @@ async def _run_fds(server: _Core, in_fd: int, outlet: _Outlet, stop: Any) -> Non
 
     polled = True
     try:
-        loop.loop.add_reader(in_fd, lambda: feed(_read(in_fd)))
+        read = _reader(in_fd)
+        loop.loop.add_reader(in_fd, lambda: feed(read()))
     except (OSError, NotImplementedError, ValueError):
         polled = False  # a regular file, /dev/null, Windows: a thread reads
         pump = functools.partial(_pump, in_fd, loop, feed)
@@ -4666,7 +4683,7 @@ async def _run_fds(server: _Core, in_fd: int, outlet: _Outlet, stop: Any) -> Non
 
 def _pump(fd: int, loop: _Loop, feed: Callable[[bytes], None]) -> None:
     """Reads a descriptor that cannot be polled; waits until each chunk was taken."""
-    taken = threading.Event()
+    taken, read = threading.Event(), _reader(fd)
     data = b"-"
 
     def give() -> None:
@@ -4674,7 +4691,7 @@ def _pump(fd: int, loop: _Loop, feed: Callable[[bytes], None]) -> None:
         taken.set()
 
     while data:
-        data = _read(fd)
+        data = read()
         taken.clear()
         loop.call(give)
         taken.wait()
