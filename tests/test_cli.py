@@ -264,6 +264,10 @@ class CliTest(AppCase):
                 "no answer",
             ),
             (2, ["info"], "no TARGET"),
+            (2, ["list", "127.0.0.1:8000/mcp"], "begins with http:// or https://, a s"),
+            (2, ["list", "examples/hello.py"], "a command comes after -- at the end"),
+            (2, ["list", "/no/such"], "'/no/such' is no TARGET"),
+            (4, ["list", "unix:/no/such"], "/no/such: [Errno 2]"),
             (2, ["info", "http://h", "--header", "x"], "NAME:VALUE"),
             (2, ["info", "http://h", "--token-file", "/no/such"], "/no/such"),
             (2, ["info", "http://h", "--token-file", tokens], two),
@@ -362,7 +366,7 @@ class CliTest(AppCase):
         async def watch(*words, **methods):
             nonlocal server
             server = FakeStream(subscriptions__listen=listen, **methods)
-            options = cli._options(["watch", "x", *words])
+            options = cli._options(["watch", "http://x", *words])
             _, rest = cli._client(options, [])
             await cli._run(Client(server), options, rest)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import binascii
+import contextlib
 import os
 import re
 import sys
@@ -593,6 +594,21 @@ def _token(path: str) -> str:
     )
 
 
+def _target(text: str) -> str:
+    """A TARGET that stands before the other words; Client takes more, to start it."""
+    import stat
+
+    if text.startswith("unix:") or text.lower().startswith(("http://", "https://")):
+        return text
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISSOCK(os.stat(text).st_mode):
+            return text
+    raise _Usage(
+        f"{text!r} is no TARGET: a URL begins with http:// or https://, a socket is "
+        "the path of one that exists, a command comes after -- at the end of the line"
+    )
+
+
 def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
     """The client for a command line, and the words after its target."""
     from .client import Client, ClientLimits
@@ -600,7 +616,7 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
     words = list(options.words)
     if not command and not words:
         raise _Usage("no TARGET: give a URL, a socket, or -- COMMAND at the end")
-    target: Any = command or words.pop(0)
+    target: Any = command or _target(words.pop(0))
     _, names, least, most = _COMMANDS[options.command]
     if not least <= len(words) <= most:
         raise _Usage(f"{options.command} takes TARGET {names}".rstrip())
