@@ -18,7 +18,7 @@ import unittest
 from unittest import mock
 
 from tinymcp import cli
-from tinymcp.client import Client
+from tinymcp.client import Client, ConnectionLost
 
 from .test_transports import fake
 
@@ -317,6 +317,7 @@ class CliTest(AppCase):
                 words = ["--token-file", str(token), "--header", "X-Y: z"]
                 status, _, err = self.run_main("info", url, *words, target=[])
                 self.assertEqual(status, 5)
+                self.assertIn("HTTP 401 (the server does not take this token)", err)
                 self.assertEqual(server.stdout.readline(), "Bearer secret z\n")
                 status, _, err = self.run_main("info", url, target=[])
                 self.assertEqual(status, 5)
@@ -328,6 +329,12 @@ class CliTest(AppCase):
                 self.assertEqual(status, 5, err)
             finally:
                 server.terminate()
+
+    def test_certificate(self):
+        """What mends it is an option of this command line."""
+        error = ConnectionLost("not trusted (trust it with ca_file= or fingerprint=)")
+        ours = "not trusted (trust it with --ca FILE or --fingerprint SHA256)"
+        self.assertEqual(cli._failure(error), (4, ours))
 
     def test_watch(self):
         """Prints the value now, and again when it changes; Ctrl-C ends it."""

@@ -1045,10 +1045,29 @@ class HttpTest(Logged):
         self.assertIn("notifications/initialized: 400", self.logged)
 
     async def test_unauthorized(self):
-        server = await self.served(lambda request, writer: response(401, b"who?"))
-        with self.assertRaisesRegex(HttpStatusError, "asks for authorization"):
-            await self.client(server.url).__aenter__()
-        self.assertEqual(len(server.seen), 1)  # not a word about its era
+        server = await self.served(lambda request, writer: response(401, said))
+        ask = "it asks for authorization: give auth= or headers="
+        token = "the server does not take this token"
+        for body, headers, text in (
+            (b"who?", {}, f"who? ({ask})"),
+            ({"error": {"code": -32600, "message": "No\nway"}}, {}, f"No way ({ask})"),
+            ({"error": {"code": 1}}, {}, f'{{"error": {{"code": 1}}}} ({ask})'),
+            (
+                {"error": "invalid_token", "error_description": "Too old"},
+                {"Authorization": "bearer x"},
+                f"Too old ({token})",
+            ),
+            (
+                {"error": "no"},
+                {"Authorization": "Basic x"},
+                "no (the server does not take this header)",
+            ),
+        ):
+            said, seen = body, len(server.seen)
+            with self.assertRaises(HttpStatusError) as raised:
+                await self.client(server.url, headers=headers).__aenter__()
+            self.assertEqual(str(raised.exception), f"{server.url}: HTTP 401: {text}")
+            self.assertEqual(len(server.seen), seen + 1)  # not a word about its era
 
     # TLS
 
@@ -1082,10 +1101,61 @@ class HttpTest(Logged):
         given = ssl.create_default_context(cafile=ca)
         async with self.client(server.url, ssl_context=given) as client:
             await client.ping()
-        for options in ({}, {"fingerprint": "00" * 32}):
-            with self.assertRaises(ConnectionLost):
-                await self.client(server.url, **options).__aenter__()
+        other = str(HERE / "tls" / "client.pem")
+        own = ssl.create_default_context()
+        named = {"ca_file": ca, "url": server.url.replace("localhost", "127.1")}
+        for options, text in (
+            ({}, r"not trusted: .* \(trust it with ca_file= or fingerprint=\)$"),
+            ({"ca_file": other}, r"not trusted: .* \(trust it with fingerprint=\)$"),
+            (named, r"127\.1'* \(trust it with fingerprint=\)$"),
+            ({"ssl_context": own}, r"not trusted: [^()]+$"),
+            ({"fingerprint": "00" * 32}, "not the certificate that was pinned"),
+        ):
+            url = options.pop("url", server.url)
+            with self.subTest(text), self.assertRaisesRegex(ConnectionLost, text):
+                await self.client(url, **options).__aenter__()
         self.assertTrue(all(r.json["method"] == "server/discover" for r in server.seen))
+
+    async def test_the_other_scheme(self):
+        """Plain http to a TLS port and the reverse: said once nothing was heard."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: None)  # of the fake server
+        reply = b""
+        answer = over_http(Script())
+
+        async def drop(request, writer):
+            if request.json["method"] == "tools/call":
+                return None
+            return await answer(request, writer) if reply is None else reply
+
+        sealed = await self.served(answer, ssl=self.context())
+        plain = await self.served(drop)
+
+        def refuse(reader, writer):  # as servers do with a head that is none
+            writer.write(response(400, b""))
+            writer.close()
+
+        old = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        self.addCleanup(old.close)
+        port = old.sockets[0].getsockname()[1]
+        with self.assertRaisesRegex(ConnectionLost, "no TLS there .*http:// alone"):
+            await self.client(f"https://127.0.0.1:{port}/").__aenter__()
+        unsure = "closed the connection without an answer .perhaps it speaks https://"
+        with self.assertRaisesRegex(ConnectionLost, unsure):
+            await self.client(sealed.url.replace("https:", "http:")).__aenter__()
+        close = b"connection: close"
+        for reply, hint in (
+            (b"\x15\x03\x01\x00\x02\x02F" + close, True),
+            (b"HTTP/1.1 200 OK\r\n" + close, False),
+            (b"SSH-2.0\r\n\r\n" + close, False),
+        ):
+            with self.assertRaises(ConnectionLost) as raised:
+                await self.client(plain.url).__aenter__()
+            self.assertEqual("https://" in str(raised.exception), hint, reply)
+        reply = None  # a server that has answered before
+        async with self.client(plain.url) as client:
+            with self.assertRaisesRegex(ConnectionLost, "the connection$"):
+                await client.call_tool("x")
 
     async def test_tls_client_certificate(self):
         ca, own = str(HERE / "tls" / "ca.pem"), str(HERE / "tls" / "client.pem")

@@ -660,6 +660,13 @@ async def _run(client: Client, options: Any, words: list[str]) -> int:
         return int(await function(client, options, words) or 0)
 
 
+_OURS = {  # option of Client, as its errors name it -> option of the command line
+    "auth= or headers=": "--token-file FILE or --oauth",
+    "ca_file=": "--ca FILE",
+    "fingerprint=": "--fingerprint SHA256",
+}
+
+
 def _failure(error: Exception) -> tuple[int, str]:
     """Exit status and sentence."""
     from .client import ClientError, HttpStatusError
@@ -667,11 +674,14 @@ def _failure(error: Exception) -> tuple[int, str]:
     if isinstance(error, MCPError):
         data = f" {_encode_text(error.data)}" if error.data is not None else ""
         return 3, f"the server says: {error}{data}"
+    text = str(error)
+    if isinstance(error, ClientError):
+        for theirs, ours in _OURS.items():
+            text = text.replace(theirs, ours)
     refused = isinstance(error, HttpStatusError) and error.status in (401, 403)
     if refused or type(error).__name__ == "AuthorizationError":
-        ours = "give --token-file FILE or --oauth"
-        return 5, str(error).replace("give auth= or headers=", ours)
-    return 4 if isinstance(error, ClientError) else 2, str(error)
+        return 5, text
+    return 4 if isinstance(error, ClientError) else 2, text
 
 
 def main(argv: list[str]) -> int:

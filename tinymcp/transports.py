@@ -420,6 +420,7 @@ class _Connection:
         self.pooled = False  # it leads to the origin of the pool
         self.used = False  # before the request that is on its way
         self.idle_since = 0.0
+        self.mute = False  # it ended with no answer, or with a TLS alert
         self.status = 0
         self.headers: dict[str, str] = {}
 
@@ -440,7 +441,8 @@ class _Connection:
             return await self._reader.readuntil(mark)
         except asyncio.LimitOverrunError:
             raise ConnectionLost("a line or head of the response is too long") from None
-        except (asyncio.IncompleteReadError, OSError):
+        except (asyncio.IncompleteReadError, OSError) as error:
+            self.mute = getattr(error, "partial", b"")[:1] in (b"", b"\x15")
             raise ConnectionLost("the server closed the connection") from None
 
     async def head(self) -> None:
@@ -545,6 +547,7 @@ class _Http:
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
         self._free = asyncio.Semaphore(int(limits.connections))
+        self._heard = False  # any response at all
 
     def _context(self, url: _Url) -> Optional[ssl.SSLContext]:
         if url.scheme == "http":
@@ -581,7 +584,8 @@ class _Http:
                 f"{url.origin}: no connection within {wait} s"
             ) from None
         except OSError as error:  # DNS, refused, TLS
-            raise ConnectionLost(f"{url.origin}: {error}") from error
+            text = self._tls_fault(url, error) or str(error)
+            raise ConnectionLost(f"{url.origin}: {text}") from error
         pinned = self._tls.get("fingerprint")
         if pinned and url.scheme == "https" and url.origin == self.url.origin:
             import hashlib
@@ -593,6 +597,25 @@ class _Http:
                     f"{url.origin}: not the certificate that was pinned"
                 )
         return _Connection(reader, writer)
+
+    def _tls_fault(self, url: _Url, error: OSError) -> str:
+        """What is wrong with its TLS, and which option would do; "" of other errors."""
+        if url.scheme == "http" or not isinstance(error, ssl.SSLError):
+            return ""
+        if error.reason == "WRONG_VERSION_NUMBER":
+            return "no TLS there (perhaps the server speaks http:// alone)"
+        if not isinstance(error, ssl.SSLCertVerificationError):
+            return ""
+        text = f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
+        ways = []
+        misnamed = error.verify_code in (62, 64)  # X509_V_ERR_ HOSTNAME_, IP_ADDRESS_
+        if not self._tls.get("ca_file") and not misnamed:
+            ways.append("ca_file=")
+        if url.origin == self.url.origin:
+            ways.append("fingerprint=")
+        if self._tls.get("ssl_context") or not ways:
+            return text
+        return f"{text} (trust it with {' or '.join(ways)})"
 
     async def _take(self, url: _Url, again: bool) -> _Connection:
         await self._free.acquire()
@@ -673,12 +696,17 @@ class _Http:
                 if call is None or not call.future.done():  # its time may be over
                     connection.writer.write(data)
                     await connection.head()
+                    self._heard = True
                 return connection
-            except ConnectionLost:
+            except ConnectionLost as error:
                 self._drop(connection)
                 # The server may close an idle connection just when it is used again.
-                if not (again and connection.used):
-                    raise
+                if again and connection.used:
+                    continue
+                if url.scheme == "http" and connection.mute and not self._heard:
+                    why = "without an answer (perhaps it speaks https:// alone)"
+                    raise ConnectionLost(f"{url.origin}: {error} {why}") from None
+                raise
             except BaseException:
                 self._drop(connection)
                 raise
@@ -1173,7 +1201,11 @@ class _HttpTransport:
                 ):
                     return
         elif status == 401:
-            text += " (it asks for authorization: give auth= or headers=)"
+            credential = "token" if sent.lower().startswith("bearer ") else "header"
+            why = f"the server does not take this {credential}"
+            if not sent:
+                why = "it asks for authorization: give auth= or headers="
+            text += f" ({why})"
         raise HttpStatusError(status, text)
 
     async def _text(self, connection: _Connection, call: Optional[_Call] = None) -> str:
@@ -1185,10 +1217,23 @@ class _HttpTransport:
         text = f"{self.target}: HTTP {connection.status}"
         if 300 <= connection.status < 400:
             return f"{text}, a redirect to {connection.headers.get('location', '?')}"
-        words = " ".join(
-            re.sub(r"<[^>]*>", " ", body.decode("utf-8", "replace")).split()
+        said = self._said(body) or re.sub(
+            r"<[^>]*>", " ", body.decode("utf-8", "replace")
         )
+        words = " ".join(said.split())
         return f"{text}: {words[:200]}" if words else text
+
+    def _said(self, body: bytes) -> str:
+        """The message of an error of JSON-RPC or OAuth; "" of anything else."""
+        message: Any = None
+        with contextlib.suppress(MCPError):
+            message = self._decode(body)
+        error = message.get("error") if isinstance(message, dict) else None
+        if isinstance(error, dict):
+            found = error.get("message")
+        else:
+            found = error and (message.get("error_description") or error)
+        return found if isinstance(found, str) else ""
 
     # Replies
 
