@@ -18,7 +18,7 @@ import unittest
 from unittest import mock
 
 from tinymcp import cli
-from tinymcp.client import Client, ConnectionLost
+from tinymcp.client import Client, ConnectionLost, InvalidReply, MCPError
 
 from .test_transports import fake
 
@@ -213,6 +213,24 @@ class CliTest(AppCase):
         self.assertEqual(status, 1)
         self.assertIn("says that it failed", err)
         self.assertIn("the pump is", out)
+
+    def test_nobody_to_ask(self):
+        """Without a terminal: where it would work, in both eras."""
+        hint = "it asks a person, run it on a terminal"
+        status, out, err = self.run_main("call", "ask")
+        self.assertEqual((status, out), (3, ""))
+        text = "This needs the client capability elicitation (-32021)"
+        self.assertEqual(err, f"tinymcp: the server says: {text}: {hint}\n")
+        status, _, err = self.run_main("call", "ask", "--mode", "legacy")
+        self.assertEqual(status, 1)
+        self.assertEqual(err.splitlines()[1:], [f"tinymcp: ask: {hint}"])
+        data = {"requiredCapabilities": {"elicitation": {}}}
+        for error, asks in (
+            (MCPError(-32021, "No", data), True),
+            (MCPError(-32021, "No", {"requiredCapabilities": {"sampling": {}}}), False),
+            (InvalidReply("This client does not offer elicitation/create"), True),
+        ):
+            self.assertEqual(hint in cli._failure(error)[1], asks, error)
 
     def test_read(self):
         self.assertEqual(

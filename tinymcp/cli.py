@@ -277,6 +277,22 @@ def _arguments(words: list[str], schema: Any) -> dict[str, Any]:
 
 # Asking
 
+_UNASKED = re.compile(  # errors that are a question to a person, in both eras
+    r'capability elicitation|offer elicitation/|"requiredCapabilities":{"elicitation'
+)
+
+
+def _person() -> bool:
+    """True where somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _unasked(text: str) -> str:
+    """What to do about an error that nobody could be asked; "" of other errors."""
+    if _person() or not _UNASKED.search(text):
+        return ""
+    return ": it asks a person, run it on a terminal"
+
 
 def _ask(question: str) -> str:
     print(_clean(question), end=" ", file=sys.stderr, flush=True)
@@ -431,6 +447,8 @@ async def _do_call(client: Client, options: Any, words: list[str]) -> int:
         _print_json(result)
     else:
         _print_result(result)
+    if result.is_error and _unasked(result.text):
+        _note(f"{name}{_unasked(result.text)}")
     return 1 if result.is_error else 0
 
 
@@ -631,7 +649,7 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
         auth = OAuth(storage=storage, open_url=_open_browser)
     limits = ClientLimits(timeout=options.timeout or 60.0)
     roots = [{"uri": f"file://{os.path.abspath(path)}"} for path in options.root]
-    person = sys.stdin.isatty() and sys.stderr.isatty()
+    person = _person()
     client = Client(
         target,
         mode=options.mode or "auto",
@@ -673,8 +691,8 @@ def _failure(error: Exception) -> tuple[int, str]:
 
     if isinstance(error, MCPError):
         data = f" {_encode_text(error.data)}" if error.data is not None else ""
-        return 3, f"the server says: {error}{data}"
-    text = str(error)
+        return 3, f"the server says: {error}{_unasked(str(error) + data) or data}"
+    text = str(error) + _unasked(str(error))
     if isinstance(error, ClientError):
         for theirs, ours in _OURS.items():
             text = text.replace(theirs, ours)
