@@ -170,13 +170,34 @@ class CliTest(AppCase):
     def test_list(self):
         text = self.output("list")
         self.assertRegex(
-            text, r"set_vent\(percent: integer, \[how: string\]\) +Open the"
+            text, r"set_vent\(percent: integer <= 100, \[how: string\]\) +Open the"
         )
         self.assertNotIn("More text", text)
         self.assertRegex(text, r"sensor://level +Litres in the tank\.")
         self.assertRegex(text, r"templates\n +bed://\{name\}")
         self.assertRegex(text, r"advice\(plant, \[day\]\) +Ask for advice\.")
         self.assertEqual(len(json.loads(self.output("list", "--json"))["resources"]), 2)
+
+    def test_types(self):
+        """What may be given for a parameter, as `list` shows it."""
+        for field, shown in (
+            (True, "any"),
+            ({}, "any"),
+            ({"enum": ["a", 1]}, "a|1"),
+            ({"type": ["integer", "null"]}, "integer|null"),
+            ({"type": "integer", "minimum": 0, "maximum": 100}, "integer 0..100"),
+            ({"type": "number", "minimum": 0.5}, "number >= 0.5"),
+            ({"exclusiveMinimum": 0, "maximum": 9}, "any > 0 <= 9"),
+            ({"type": "number", "exclusiveMaximum": 1}, "number < 1"),
+            ({"type": "integer", "minimum": "x", "maximum": True}, "integer"),
+            (
+                {"anyOf": [{"type": "number", "maximum": 5}, {"type": "null"}]},
+                "number <= 5|null",
+            ),
+            ({"anyOf": [{"type": "null"}], "minimum": 1}, "null >= 1"),
+            ({"anyOf": 1}, "any"),
+        ):
+            self.assertEqual(cli._type(field), shown)
 
     def test_call(self):
         cases = [

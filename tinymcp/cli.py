@@ -188,8 +188,28 @@ def _type(field: Any) -> str:
         return "any"
     if "enum" in field:
         return "|".join(str(value) for value in field["enum"])
-    kind = field.get("type", "any")
-    return "|".join(kind) if isinstance(kind, list) else str(kind)
+    kinds = field.get("type", "any")
+    if "type" not in field and isinstance(field.get("anyOf"), list):
+        kinds = map(_type, field["anyOf"])  # Optional, for one
+    elif not isinstance(kinds, list):
+        kinds = [kinds]
+    return "|".join(map(str, kinds)) + _range(field)
+
+
+_BOUNDS = {  # of numbers, as they are written
+    "minimum": ">=",
+    "exclusiveMinimum": ">",
+    "maximum": "<=",
+    "exclusiveMaximum": "<",
+}
+
+
+def _range(field: Any) -> str:
+    """The bounds of a number: " 0..100", or each with its sign."""
+    given = {k: field[k] for k in _BOUNDS if type(field.get(k)) in (int, float)}
+    if given.keys() == {"minimum", "maximum"}:
+        return f" {given['minimum']}..{given['maximum']}"
+    return "".join(f" {_BOUNDS[key]} {value}" for key, value in given.items())
 
 
 def _item(kind: str, item: Any) -> tuple[str, str]:
