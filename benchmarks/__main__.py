@@ -55,7 +55,9 @@ def chosen(options: argparse.Namespace) -> list[targets.Target]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python3 -m benchmarks", description="What tinymcp costs, beside others."
+        prog="python3 -m benchmarks",
+        description="What tinymcp costs, beside others.",
+        epilog=goals.MISSED,
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and calls")
     parser.add_argument(

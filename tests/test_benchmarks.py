@@ -93,7 +93,12 @@ class Reports(unittest.TestCase):
         self.assertIn("| --: |", self.results.markdown())
 
     def test_goals_are_judged(self) -> None:
-        self.assertRegex(goals.table(self.results), r"stdio p50 inline / L1.* met")
+        table = goals.table(self.results)
+        self.assertRegex(table, r"stdio p50 inline / L1.* met")
+        self.assertRegex(table, r"HTTP p50 inline / mcp.* MISSED\n")
+        self.assertRegex(table, r"\nMISSED: a goal of the project that this run did")
+        alone = {key: v for key, v in self.results.values.items() if key[1] != "mcp"}
+        self.assertNotIn("MISSED", goals.table(report.Results(alone)))
 
     def test_picture_is_well_formed(self) -> None:
         from xml.dom import minidom
