@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import typing
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -26,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, ROOT)
 
 import tinymcp  # noqa: E402  (the path is set first)
-from tinymcp.client import Client  # noqa: E402
+from tinymcp.client import Client, SyncClient  # noqa: E402
 
 rt = sys.modules[tinymcp.Server.__module__]
 README = os.path.join(ROOT, "README.md")
@@ -113,6 +114,17 @@ class TablesTest(unittest.TestCase):
             missing = [name for name in named if not hasattr(owner, name)]
             self.assertEqual(missing, [], prefix)
 
+    def test_rows_of_the_decorators_name_their_options(self) -> None:
+        common = {"title", "description", "icons", "meta"}
+        common |= rt._HOW - {"properties", "check"}
+        for kind in ("tool", "resource", "prompt"):
+            (row,) = re.findall(rf"^\| `@server\.{kind}\((.+?)\)`", readme(), re.M)
+            add = inspect.signature(getattr(tinymcp.Server, f"add_{kind}"))
+            own = {p.name for p in add.parameters.values() if p.kind != p.VAR_KEYWORD}
+            named = row.split(", ")
+            self.assertEqual(set(named), common | own - {"self", "function"}, kind)
+            self.assertEqual(len(named), len(set(named)), kind)
+
     def test_revisions(self) -> None:
         for revision in rt._LEGACY + rt._MODERN:
             self.assertIn(revision, readme())
@@ -193,6 +205,37 @@ class CodeTest(unittest.TestCase):
                 change = await changes.__anext__()
                 return (await client.read_resource(change.uri)).text
 
+    def test_the_thread_at_a_sensor(self) -> None:
+        """It begins with the server, and whoever subscribed hears of it."""
+        text = next(block for block in blocks("python") if "threading.Thread" in block)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "app.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            command = [sys.executable, "-m", "tinymcp", "run", path]
+            asyncio.run(asyncio.wait_for(self.watch(command), LIMIT))
+
+    async def watch(self, command: list) -> None:
+        async with Client(command, env={"PYTHONPATH": ROOT}) as client:
+            async with client.subscribe("sensor://load") as changes:
+                change = await changes.__anext__()
+                text = (await client.read_resource(change.uri)).text
+        self.assertIsInstance(json.loads(text)["load"], float)
+
+    def test_compiled_whatever_the_time(self) -> None:
+        """The command for images: Python takes what was compiled, no time matters."""
+        (line,) = re.findall(r"`python3 (-m compileall .+?)`", readme())
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "one.py")
+            for text in ("print(1)", "print(22)"):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                if text == "print(1)":
+                    words = shlex.split(line.replace("/opt/app", folder))
+                    self.assertEqual(python(*words)[0], 0)
+            code, stdout, _ = python("-c", "import one", cwd=folder)
+            self.assertEqual((code, stdout.strip()), (0, b"1"))
+
     def test_the_server_that_asks(self) -> None:
         """The block about questions asks once and keeps its side effect."""
         space: dict = {"log": []}
@@ -229,6 +272,52 @@ class CommandTest(unittest.TestCase):
             with open(files[0], encoding="utf-8") as file:
                 self.assertIn(f"anna {cli._token(files[1])} ", file.read())
             self.assertEqual([os.stat(path).st_mode & 0o77 for path in files], [0, 0])
+
+    @unittest.skipUnless(os.name == "posix", "SIGTERM")
+    def test_the_service_and_its_client(self) -> None:
+        """What systemd starts serves whoever connects with the JSON for clients."""
+        import configparser
+
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.optionxform = str
+        (text,) = blocks("ini")
+        unit.read_string(text)
+        words = unit["Service"]["ExecStart"].split()
+        client = next(json.loads(b) for b in blocks("json") if '"headers"' in b)
+        entry = client["mcpServers"]["board"]
+        scheme, token = entry["headers"]["Authorization"].split()
+        self.assertEqual((words[0], scheme), ("/usr/bin/python3", "Bearer"))
+        words[words.index("0.0.0.0:8000")] = "127.0.0.1:0"
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = os.path.join(folder, "tokens")
+            words[words.index("/etc/board-mcp/tokens")] = tokens
+            for name, held in ("tokens", f"anna {token}"), ("app.py", "import tinymcp"):
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write(f"{held}\n")
+                    if name == "app.py":
+                        file.write("server = tinymcp.Server('a')\n")
+            os.chmod(tokens, 0o600)
+            with subprocess.Popen(
+                [sys.executable, *words[1:]],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": ROOT},
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as server:
+                watchdog = threading.Timer(LIMIT, server.kill)
+                watchdog.start()
+                try:
+                    port = self.port(server.stderr)
+                    url = re.sub(r"//[\d.:]+/", f"//127.0.0.1:{port}/", entry["url"])
+                    with SyncClient(url, headers=entry["headers"]) as client:
+                        self.assertEqual(client.server_info["name"], "a")
+                finally:
+                    server.terminate()
+                    server.stderr.read()
+                    code = server.wait()
+                    watchdog.cancel()
+        self.assertEqual(code, 0)
 
     def curl(self) -> tuple:
         """Path, headers and body of the curl command in the README."""
@@ -427,6 +516,75 @@ SDK_ASKS = [
     ),
     ("tools/list", {}),
 ]
+
+
+class FieldInfo:
+    """What pydantic's Field() gives, as a default."""
+
+    def __init__(self, **said: object) -> None:
+        self.__dict__.update(said, metadata=[], default=...)
+
+
+class ChangesTest(unittest.TestCase):
+    """The table of what does not move by its import lines."""
+
+    def setUp(self) -> None:
+        section = readme().partition("\n## Moving from ")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| (`.+) \| (.+) \|$", section, re.MULTILINE)
+        self.rows = [tuple(re.findall(r"`(.+?)`", cell) for cell in r) for r in rows]
+
+    def schema(self, parameter: str) -> dict:
+        """The input schema of a tool with this parameter."""
+        space = {**vars(tinymcp), "Field": FieldInfo, "Annotated": typing.Annotated}
+        space.update(App=object, ServerSession=object)
+        exec(f"def f({parameter}): 'd'", space)
+        server = tinymcp.Server("x")
+        server.add_tool(space["f"])
+        return server._registry.tool.items["f"].fields["inputSchema"]["properties"]
+
+    def test_parameters(self) -> None:
+        rows = [row for row in self.rows if re.match(r"\w+: ", row[0][0])]
+        self.assertEqual(len(rows), 3)
+        for (theirs, *_), ours in rows[:2]:
+            with self.assertRaisesRegex(tinymcp.DefinitionError, "write Annotated"):
+                self.schema(theirs)
+            for parameter in (p for p in ours if p.startswith("n: ")):
+                self.assertEqual(self.schema(parameter)["n"]["type"], "integer")
+        for parameter in (rows[2][0][0], rows[2][1][0]):
+            self.assertEqual(self.schema(parameter), {})
+        self.assertFalse(hasattr(tinymcp, "ServerSession"))
+
+    def test_imports(self) -> None:
+        (ours,) = [row[1] for row in self.rows if "import base" in row[0][0]]
+        exec(ours[0], {})
+        self.assertFalse(hasattr(tinymcp, "base"))
+
+    def test_names(self) -> None:
+        """What the left column has is not there, what the right one has is."""
+        options = [word for row in self.rows for cell in row[:1] for word in cell]
+        given = re.findall(r"(\w+)=", " ".join(w for w in options if "FastMCP(" in w))
+        self.assertIn("debug", given)
+        for name in [*given, "warn_on_duplicate_tools"]:
+            with self.assertRaisesRegex(TypeError, f"has no option {name}"):
+                tinymcp.Server("x", **{name: None})
+        for name in ("host", "port", "stateless_http", "json_response"):
+            self.assertIn(name, rt._HTTP)
+        for name in ("get_context", "call_tool", "sse_app", "custom_route"):
+            self.assertFalse(hasattr(tinymcp.Server, name), name)
+        self.assertFalse(hasattr(tinymcp.Context, "fastmcp"))
+        log = inspect.signature(tinymcp.Context.log).parameters
+        self.assertNotIn("message", log)
+        with self.assertRaises(TypeError):
+            tinymcp.ToolAnnotations(readOnlyHint=True)
+        tinymcp.ToolAnnotations(read_only_hint=True)
+
+    def test_dictionaries_keep_the_names_of_the_protocol(self) -> None:
+        row = next(r for r in readme().splitlines() if "`ToolAnnotations`" in r)
+        hint = json.loads(re.findall(r"`({.+?})`", row)[0].replace("True", "true"))
+        server = tinymcp.Server("x")
+        server.add_tool(lambda: None, name="f", annotations=hint, description="d")
+        fields = server._registry.tool.items["f"].fields
+        self.assertEqual(fields["annotations"], {"readOnlyHint": True})
 
 
 class FromTheSDKTest(unittest.TestCase):
