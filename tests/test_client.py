@@ -1229,6 +1229,38 @@ class ToolTest(Logged):
                 with self.assertRaisesRegex(InvalidReply, "unusable"):
                     await client.call_tool("t")
 
+    async def test_patterns_of_a_server_are_not_tried(self):
+        """Some never end; what a schema says without them is checked."""
+        slow = {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}
+        cases = (
+            (slow, "", False),
+            ({**slow, "required": ["b"]}, "missing", False),
+            ({**slow, "properties": {"pattern": {"type": "null"}}}, "null", False),
+            ({"$ref": "#/default", "default": slow}, "", False),
+            # Without the pattern these could refuse what they take.
+            ({"not": slow}, "", True),
+            ({"oneOf": [slow, {"type": "array"}]}, "", True),
+            ({"$ref": "#/const", "const": slow}, "", True),
+            ({"type": "array", "patternProperties": {"^(a+)+$": {}}}, "", True),
+        )
+        value = {"a": "a" * 40 + "b", "pattern": "x"}
+        tried = AssertionError("a pattern of the server is tried")
+        for schema, problem, noted in cases:
+            server = FakeStream(
+                tools__list={"tools": [self.tool(outputSchema=schema)]},
+                tools__call={"content": [], "structuredContent": value},
+            )
+            self.logged.clear()
+            with mock.patch.object(module._rt, "_search", side_effect=tried):
+                async with self.client(server) as client:
+                    for _ in range(2):
+                        if not problem:
+                            await client.call_tool("t")
+                            continue
+                        with self.assertRaisesRegex(InvalidReply, problem):
+                            await client.call_tool("t")
+            self.assertEqual(len(self.logged), noted, (schema, self.logged))
+
     async def test_header_parameters(self):
         """HTM-14, HTM-15, HTM-16."""
         header = {"type": "string", "x-mcp-header": "Bed"}

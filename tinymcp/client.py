@@ -41,6 +41,7 @@ from .transports import (
     VersionError,
     _Call,
     _Calls,
+    _checker,
     _Child,
     _header_params,
     _header_paths,
@@ -166,19 +167,6 @@ def _yes(schema: object) -> Json:
         and (len(fields) == 1 or (name in (needed or ()) and "default" not in field))
     ]
     return {asked[0]: True} if len(asked) == 1 else {}
-
-
-def _checker(schema: Json) -> Callable[[object], Optional[str]]:
-    """A check of values by an outputSchema; ValueError if it cannot be had (SCH-02)."""
-    dialect = str(schema.get("$schema", ""))
-    if "draft-0" in dialect or "2019-09" in dialect:
-        # What generators write under these names means the same in 2020-12.
-        schema = {key: value for key, value in schema.items() if key != "$schema"}
-    try:
-        check: Callable[[object], Optional[str]] = _rt._compile(schema, "outputSchema")
-    except (TypeError, ValueError) as error:
-        raise ValueError(str(error)) from None
-    return check
 
 
 def _constant(roots: Any) -> Optional[Callable[..., Any]]:
@@ -1289,12 +1277,8 @@ class Client:
         if "structuredContent" not in result:
             raise InvalidReply(f"{name}: no structuredContent, but an outputSchema")
         if name not in self._checks:
-            try:
-                self._checks[name] = _checker(schema)
-            except ValueError as error:
-                raise InvalidReply(
-                    f"{name}: its outputSchema is unusable: {error}"
-                ) from error
+            where = f"{name}: its outputSchema"
+            self._checks[name] = _checker(schema, where, self._log)
         problem = self._checks[name](result["structuredContent"])
         if problem is not None:
             raise InvalidReply(f"{name}: not what its outputSchema says: {problem}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How a client reaches a server: child process, Unix socket, this process, HTTP.
 
- 1 Limits and errors          4 HTTP/1.1
- 2 URLs and header values     5 Byte streams
- 3 Calls                      6 Streamable HTTP
+ 1 Limits and errors            4 HTTP/1.1
+ 2 URLs, headers and schemas    5 Byte streams
+ 3 Calls                        6 Streamable HTTP
 
 A transport is open, request, notify, cancel and close. Everything that the server says,
 answers included, passes one door: _Calls.receive. client.py decides what is said.
@@ -113,7 +113,7 @@ class _SessionLost(ClientError):
     """404 for a legacy session: begin a new one and ask again (HTL-04)."""
 
 
-# ---- 2 URLs and header values ------------------------------------------------------
+# ---- 2 URLs, headers and schemas ---------------------------------------------------
 # Pure functions.
 
 _TOKEN = _rt._Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
@@ -227,6 +227,54 @@ def _header_params(
         elif isinstance(value, float) and value.is_integer():
             headers.append((header, str(int(value))))
     return headers
+
+
+_TURNED = {"not", "if", "oneOf", "maxContains"}  # less inside may be more outside
+
+
+def _unpatterned(schema: Json) -> Optional[Json]:
+    """A schema without `pattern`; None if that could refuse what the whole one takes.
+
+    What remains is for any dictionary in it, because a $ref may lead to each.
+    """
+    words: set[str] = set()
+
+    def copy(value: Any, constant: bool) -> Any:
+        if isinstance(value, list):
+            return [copy(item, constant) for item in value]
+        if not isinstance(value, dict):
+            return value
+        kept = value
+        if isinstance(value.get("pattern"), str):
+            words.update(["pattern", "constant"] if constant else ["pattern"])
+            kept = {key: part for key, part in value.items() if key != "pattern"}
+        words.update(kept)
+        return {k: copy(v, constant or k in ("const", "enum")) for k, v in kept.items()}
+
+    plain: Json = copy(schema, False)
+    turned = "pattern" in words and not words.isdisjoint(_TURNED | {"constant"})
+    return None if turned or "patternProperties" in words else plain
+
+
+def _checker(schema: Json, where: str, log: Log) -> Callable[[object], Optional[str]]:
+    """A check of values by a schema of the server; InvalidReply if it is unusable.
+
+    A regular expression can take for ever, and a server is not trusted to choose one.
+    """
+    dialect = str(schema.get("$schema", ""))
+    if "draft-0" in dialect or "2019-09" in dialect:
+        # What generators write under these names means the same in 2020-12.
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
+    plain = _unpatterned(schema)
+    if plain is None:
+        log(f"{where} is not used: it depends on patterns, which a client does not try")
+        plain = {}
+    try:
+        noun = where.rpartition(" ")[2]
+        check: Callable[[object], Optional[str]] = _rt._compile(plain, noun)
+    except (TypeError, ValueError) as error:  # also of another dialect (SCH-02)
+        raise InvalidReply(f"{where} is unusable: {error}") from None
+    return check
 
 
 # ---- 3 Calls -----------------------------------------------------------------------
