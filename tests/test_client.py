@@ -408,6 +408,83 @@ class CallTest(Logged):
             server.send({"id": id, "result": {"content": []}})
             await client.ping()
 
+    async def test_maximum_is_for_all_of_a_call(self):
+        """LIF-09: rounds, pauses, pages and questions do not begin it again."""
+
+        async def page(params):
+            await asyncio.sleep(0.1)
+            cursor = str(len(server.seen))
+            return {"tools": [], "nextCursor": cursor}
+
+        async def ask(params):
+            await asyncio.sleep(0.1)
+            return asks({"q": question()}, "s")
+
+        def wait(client):
+            return client.call_tool("x", timeout=0.2, max_timeout=0.4)
+
+        most = {"max_timeout": 0.4}
+        cases = (
+            ({"tools__call": asks(state="s")}, wait),
+            ({"tools__call": ask}, wait),
+            (
+                {"resources__read": asks(state="s")},
+                lambda c: c.read_resource("a", **most),
+            ),
+            ({"prompts__get": asks(state="s")}, lambda c: c.get_prompt("a", **most)),
+            ({"tools__list": page}, lambda c: c.list_tools(**most)),
+        )
+        for methods, work in cases:
+            server = FakeStream(**methods)
+            async with self.client(server, elicitation_callback=lambda p: {}) as client:
+                start = time.monotonic()
+                with self.assertRaisesRegex(RequestTimeout, r"within 0\.4"):
+                    await work(client)
+                self.assertLess(time.monotonic() - start, 2.0)
+
+    async def test_limits_hold_for_the_list_that_a_call_needs(self):
+        """LIF-09: over HTTP, and for the outputSchema of a structured result."""
+        script = Script(tools__list=lambda params: asyncio.sleep(30))
+        result = {"content": [], "structuredContent": {}}
+        stream = FakeStream(tools__list=lambda params: None, tools__call=result)
+        async with FakeHttp(over_http(script)) as server:
+            for target in (server.url, stream):
+                for limits in ({"timeout": 0.2}, {"max_timeout": 0.2}):
+                    async with self.client(target) as client:
+                        start = time.monotonic()
+                        with self.assertRaisesRegex(RequestTimeout, "tools/list"):
+                            await client.call_tool("x", **limits)
+                        self.assertLess(time.monotonic() - start, 2.0)
+
+    async def test_maximum_holds_for_what_precedes_a_call(self):
+        """LIF-09: a stream that is opened again, a session that is begun again."""
+        server = FakeStream()
+        async with self.client(server, restart=True) as client:
+            server.methods["server/discover"] = lambda params: None
+            server.methods["initialize"] = lambda params: None
+            server.hang_up()
+            while client._transport.lost is None:
+                await asyncio.sleep(0.01)
+            start = time.monotonic()
+            with self.assertRaisesRegex(RequestTimeout, r"call: .* within 0\.2"):
+                await client.call_tool("x", max_timeout=0.2)
+            self.assertLess(time.monotonic() - start, 1.5)
+
+        script = Script("legacy")
+        plain = over_http(script, session="s")
+
+        async def answer(request, writer):
+            if b"tools/call" in request.body:
+                script.methods["initialize"] = lambda params: asyncio.sleep(30)
+                return response(404, b"")
+            return await plain(request, writer)
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            start = time.monotonic()
+            with self.assertRaisesRegex(RequestTimeout, r"call: .* within 0\.2"):
+                await client.call_tool("x", max_timeout=0.2)
+            self.assertLess(time.monotonic() - start, 1.5)
+
     async def test_cancelled_caller_tells_the_server(self):
         for era in ("modern", "legacy"):
             server = FakeStream(era, tools__call=lambda params: None)

@@ -139,7 +139,10 @@ class Result(dict):  # type: ignore[type-arg]
         """Bytes of the first resource content."""
         first = self.contents[0] if self.contents else {}
         if "blob" in first:
-            return binascii.a2b_base64(first["blob"])
+            try:
+                return binascii.a2b_base64(first["blob"])
+            except (TypeError, ValueError) as error:
+                raise InvalidReply(f"the blob is not Base64: {error}") from None
         return str(first.get("text", "")).encode()
 
 
@@ -753,14 +756,8 @@ class Client:
                 return self._adopt(version, result, _dict(result.get("_meta")))
             why = VersionError(f"the server speaks {offered!r}, not {version}")
         except HttpStatusError as error:
-            if error.status in (
-                401,
-                403,
-                502,
-                503,
-                504,
-            ):  # no word from the server itself
-                raise
+            if error.status in (401, 403, 502, 503, 504):
+                raise  # no word from the server itself
             why = error
         except (InvalidReply, RequestTimeout) as error:
             why = error
@@ -858,13 +855,37 @@ class Client:
         timeout: seconds until an answer; reset_on_progress (on with progress_callback)
         starts them again at each report. max_timeout: seconds in all, whatever happens.
         """
-        await self._ensure()
+        options.setdefault("_began", self._calls.clock())
+        self._left(method, options)
+        if self._transport.lost is not None:
+            await self._in_time(self._ensure(), method, options)
         session = getattr(self._transport, "session", "")
         try:
             return await self._send(method, params, **options)
         except _SessionLost:
-            await self._renew(self.protocol_version, session)
+            again = self._renew(self.protocol_version, session)
+            await self._in_time(again, method, options)
             return await self._send(method, params, **options)
+
+    def _left(self, method: str, options: Json) -> float:
+        """Seconds that remain for a call, all that it takes included (LIF-09)."""
+        most = options.get("max_timeout")
+        most = self.limits.max_timeout if most is None else most
+        left: float = options["_began"] + most - self._calls.clock()
+        if left <= 0:
+            raise RequestTimeout(f"{method}: no answer within {most:.3g} s")
+        return left
+
+    async def _in_time(self, work: Any, method: str, options: Json) -> None:
+        task = self._spawn(work)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=self._left(method, options))
+        finally:
+            task.cancel()
+        if task.cancelled():
+            raise ConnectionLost("the client is closed")
+        await task
 
     async def _send(
         self,
@@ -877,25 +898,24 @@ class Client:
         reset_on_progress: Optional[bool] = None,
         meta: Optional[Json] = None,
         headers: Optional[list[tuple[str, str]]] = None,
+        _began: Optional[float] = None,  # when the maximum began to count
     ) -> Result:
         call = self._calls.new(method, params)
         all_meta = {
             **(self._meta(self.protocol_version) if self.modern else {}),
             **(meta or {}),
         }
-        reset = (
-            progress_callback is not None
-            if reset_on_progress is None
-            else reset_on_progress
-        )
-        if reset or progress_callback is not None:
+        wanted = progress_callback is not None
+        reset = wanted if reset_on_progress is None else reset_on_progress
+        if reset or wanted:
             all_meta["progressToken"] = call.id
         if all_meta:
             call.message["params"] = {**params, "_meta": all_meta}
         call.progress = progress_callback
         call.headers = headers or []
         longest = self.limits.max_timeout if max_timeout is None else max_timeout
-        call.limit(self.limits.timeout if timeout is None else timeout, longest, reset)
+        timeout = self.limits.timeout if timeout is None else timeout
+        call.limit(timeout, longest, reset, _began)
         try:
             result = Result(await self._transport.request(call))
         except (RequestTimeout, asyncio.CancelledError) as error:
@@ -932,6 +952,7 @@ class Client:
         result: Optional[Result] = None,
     ) -> Result:
         """A request, again with answers while the server asks (MRT-04, MRT-08)."""
+        options.setdefault("_began", self._calls.clock())
         for number in range(int(self.limits.rounds) + 1):
             if result is None:
                 given = {} if answers is None else {"inputResponses": answers}
@@ -947,7 +968,8 @@ class Client:
             elif state is None:
                 raise InvalidReply(f"{method}: input is required, but which?")
             else:
-                await asyncio.sleep(min(0.05 * 2**number, 2.0))  # it has a reason
+                pause = min(0.05 * 2**number, 2.0)  # it has a reason
+                await asyncio.sleep(min(pause, self._left(method, options)))
         raise InvalidReply(f"{method}: asked more than {self.limits.rounds} times")
 
     # Answers to the server
@@ -959,8 +981,8 @@ class Client:
                 question.get("method"), str
             ):
                 raise InvalidReply(f"input request {key!r} is no request")
+            params = _dict(question.get("params"))
             try:
-                params = _dict(question.get("params"))
                 answers[key] = await self._answer(question["method"], params)
             except MCPError as error:
                 raise InvalidReply(f"input request {key!r}: {error.message}") from error
@@ -1026,10 +1048,8 @@ class Client:
         if self.modern:  # STD-04: a modern client writes no responses
             self._log(f"ignored a request of a modern server: {message['method']}")
         elif len(self._asked) >= self.limits.asking:
-            error = {
-                "code": _rt.INTERNAL_ERROR,
-                "message": "Too many questions at a time",
-            }
+            text = "Too many questions at a time"
+            error = {"code": _rt.INTERNAL_ERROR, "message": text}
             reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
             self._spawn(self._notify(reply))
         else:
@@ -1042,11 +1062,7 @@ class Client:
         call = self._calls.pending.get(token) if type(token) is int else None
         if call is not None and not call.future.done():
             call.touched = self._calls.clock()
-            values = (
-                params.get("progress"),
-                params.get("total"),
-                params.get("message"),
-            )
+            values = [params.get(key) for key in ("progress", "total", "message")]
             self._tell(call.progress, *values)
 
     def _changed(self, method: str, params: Json) -> None:
@@ -1097,6 +1113,7 @@ class Client:
         self, capability: str, method: str, key: str, refresh: bool, options: Json
     ) -> list[Json]:
         """All pages. A server without the capability has none of these (LIF-07)."""
+        options.setdefault("_began", self._calls.clock())
         items: list[Json] = []
         cursor: Optional[str] = None
         seen: set[str] = set()
@@ -1170,6 +1187,7 @@ class Client:
     ) -> Result:
         """Read a resource: .contents, or .text, or .data."""
         result = None
+        options["_began"] = self._calls.clock()
         if input_responses is None and request_state is None:
             result = await self._cached(
                 "resources/read", {"uri": uri}, refresh, options
@@ -1235,8 +1253,9 @@ class Client:
         """
         params = {"name": name, "arguments": arguments or {}}
         mirrored = self._transport.http and self.modern
+        options["_began"] = self._calls.clock()
         if mirrored and self._tools is None:
-            await self._learn()
+            await self._learn(options)
         for attempt in (1, 2):
             if mirrored:
                 paths = self._paths.get(name, ())
@@ -1254,23 +1273,26 @@ class Client:
             except MCPError as error:
                 if error.code != _rt.HEADER_MISMATCH or not mirrored or attempt == 2:
                     raise
-                await self._learn()  # the tool may have other header parameters now
+                await self._learn(options)  # it may have other header parameters now
         if self._check and result.get("resultType") != "input_required":
-            await self._check_result(name, result)
+            await self._check_result(name, result, options)
         return result
 
-    async def _learn(self) -> None:
+    async def _learn(self, options: Json) -> None:
+        """The list that a call needs, within the time of the call."""
+        limits = ("timeout", "max_timeout", "_began")
+        kept = {key: options[key] for key in limits if key in options}
         try:
-            await self.list_tools(refresh=True)
+            await self.list_tools(refresh=True, **kept)
         except MCPError:  # then the tools are called without knowing them
             self._tools = self._tools or {}
 
-    async def _check_result(self, name: str, result: Result) -> None:
+    async def _check_result(self, name: str, result: Result, options: Json) -> None:
         """Hold a structured result against the tool's outputSchema (TOL-08)."""
         if result.is_error:
             return
         if self._tools is None and "structuredContent" in result:
-            await self._learn()
+            await self._learn(options)
         schema = (self._tools or {}).get(name, {}).get("outputSchema")
         if not isinstance(schema, dict):
             return

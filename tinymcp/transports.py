@@ -287,6 +287,7 @@ class _Call:
 
     __slots__ = (
         "abort",
+        "began",
         "calls",
         "future",
         "headers",
@@ -323,21 +324,28 @@ class _Call:
     def method(self) -> str:
         return str(self.message["method"])
 
-    def limit(self, timeout: float, maximum: float, reset: bool) -> None:
-        """Start the clock; `reset` starts it again at each report of progress."""
+    def limit(
+        self, timeout: float, maximum: float, reset: bool, began: Optional[float] = None
+    ) -> None:
+        """Start the clock; `reset` starts it again at each report of progress.
+
+        The maximum counts from `began`, if this is not the first request for a result.
+        """
         self.timeout, self.maximum, self.reset = timeout, maximum, reset
         self.started = self.touched = self.calls.clock()
+        self.began = self.started if began is None else began
         self._watch()
 
     def _watch(self) -> None:
         now = self.calls.clock()
         last = self.touched if self.reset else self.started
-        left = min(self.started + self.maximum, last + self.timeout) - now
+        left = min(self.began + self.maximum, last + self.timeout) - now
         if left > 0:
             loop = asyncio.get_running_loop()
             self.timer = loop.call_later(left, self._watch)
             return
-        spent = now - self.started
+        over = now >= self.began + self.maximum
+        spent = now - (self.began if over else self.started)
         self.fail(RequestTimeout(f"{self.method}: no answer within {spent:.3g} s"))
 
     def endless(self) -> None:
