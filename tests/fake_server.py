@@ -9,6 +9,7 @@ first       lines to write before anything else, in latin-1
 stderr      bytes to write to stderr before anything else
 starts      a file that gets a line per start, and one per message
 ignores     true: end of input and SIGTERM do not end it
+answers     method -> its result, before anything else
 sulks       true: once it has seen a probe it answers nothing at all
 """
 
@@ -39,7 +40,7 @@ def discover(id):
     how = SPEC.get("discover", -32601)
     supported = SPEC.get("supported", ["2026-07-28"])
     if how == "modern":
-        capabilities = {"tools": {}, "resources": {"subscribe": True}}
+        capabilities = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}}
         result = {"supportedVersions": supported, "capabilities": capabilities}
         info = {"io.modelcontextprotocol/serverInfo": {"name": "fake", "version": "1"}}
         result.update(resultType="complete", ttlMs=0, cacheScope="private", _meta=info)
@@ -113,7 +114,10 @@ def answer(message):
     note(method or "answer")
     if SPEC.get("sulks") and late == ["sulking"]:
         return
-    if method == "server/discover":
+    if method in SPEC.get("answers", ()):
+        result = {"resultType": "complete", **SPEC["answers"][method]}
+        send({"id": id, "result": result})
+    elif method == "server/discover":
         if SPEC.get("sulks"):
             late.append("sulking")
             return

@@ -18,7 +18,7 @@ import unittest
 from unittest import mock
 
 from tinymcp import cli
-from tinymcp.client import Client, ConnectionLost, InvalidReply, MCPError
+from tinymcp.client import Client, ClientError, ConnectionLost, InvalidReply, MCPError
 
 from .test_transports import fake
 
@@ -317,6 +317,103 @@ class CliTest(AppCase):
             got, _, err = self.run_main(*words, target=[])
             self.assertEqual(got, status, err)
             self.assertIn(wanted, err)
+
+    def test_replies_that_are_none(self):
+        """Shown as far as it makes sense, or one line; never a traceback."""
+
+        def content(*blocks):
+            return {"tools/call": {"content": blocks}}
+
+        def tool(schema, **more):
+            more["tools/call"] = {"content": [{"type": "text", "text": "fine"}]}
+            return {**more, "tools/list": {"tools": [{"name": "t", **schema}]}}
+
+        def typed(schema):
+            return tool({"inputSchema": {"type": "object", "properties": schema}})
+
+        def contents(**item):
+            return {"resources/read": {"contents": [item]}}
+
+        def prompt(content):
+            message = {"role": 5, "content": content}
+            return {"prompts/get": {"messages": [message, 5]}}
+
+        listed = {
+            "tools/list": {"tools": [{"name": "t"}]},
+            "resources/list": {"resources": []},
+            "resources/templates/list": {"resourceTemplates": []},
+            "prompts/list": {"prompts": []},
+        }
+        unusable = "warning: t: its inputSchema is unusable: "
+        loop = {"a": {"$ref": "#/properties/a"}}
+        cases = [
+            # words, answers, status, stdout, stderr
+            ("call t", content({"type": "image", "data": 5}), 0, "[image, unreadable]"),
+            ("call t", content({"type": "x", "resource": 5}), 0, "[x, 0 bytes]"),
+            (
+                "call t",
+                content({"type": "resource", "resource": {"blob": [5]}}),
+                0,
+                "un",
+            ),
+            ("call t", content(5, None, {"type": "text", "text": 5}), 0, "5"),
+            ("call t", content({"type": "text", "text": "\ud800"}), 0, "\\ud800\n"),
+            ("call t a=1", tool({"inputSchema": 5}), 0, "fine"),
+            ("call t a=1", typed(5), 0, "fine", unusable + "inputSchema: schema at #/"),
+            ("call t a=1", typed({"a": {"type": "bogus"}}), 0, "fine", "bogus"),
+            ("call t a=1", typed({"a": {"type": ["integer", 5]}}), 0, "fine", unusable),
+            ("call t a=1", typed({"a": {"type": [[]]}}), 0, "fine", unusable),
+            ("call t a=1", typed({"a": {"pattern": "^(a+)+$"}}), 0, "fine"),
+            ("call t a=1", typed({"a": 5}), 0, "fine", unusable),
+            ("call t a=1", typed(loop), 2, "", "nested too deeply"),
+            ("call u", tool({"name": []}), 2, "", "no tool 'u'; there are: []"),
+            ("list", typed(5), 0, "t()"),
+            ("list", typed({"a": {"enum": 5}, "b": {"type": [5]}}), 0, "[b: 5])"),
+            ("list", tool({"inputSchema": {"required": 5}}), 0, "t()"),
+            ("list", {"prompts/list": {"prompts": [{"arguments": 5}]}}, 0, "None()"),
+            ("list", {"prompts/list": {"prompts": [{"arguments": [5]}]}}, 0, "[None]"),
+            ("read a:b", contents(blob=5), 4, "", "the blob is not Base64"),
+            ("read a:b", contents(blob="abc"), 4, "", "the blob is not Base64"),
+            ("read a:b", contents(text=5), 0, "5"),
+            ("prompt p", prompt([5]), 0, "5: [no content block: 5]"),
+            ("prompt p", prompt("x"), 0, '5: [no content block: "x"]'),
+        ]
+        for words, answers, status, shown, *noted in cases:
+            command = fake(discover="modern", answers={**listed, **answers})
+            words = [*words.split(), "--", *command]
+            got, out, err = self.run_main(*words, target=[])
+            with self.subTest(words, answers=answers, out=out, err=err):
+                self.assertEqual((got, len(err.splitlines())), (status, len(noted)))
+                self.assertIn(shown, out)
+                self.assertIn(*(noted or [""]), err)
+
+    def test_forms_that_are_none(self):
+        cases = (
+            ({"requestedSchema": 5}, {}),
+            ({"requestedSchema": {"properties": 5, "required": 5}}, {}),
+            ({"requestedSchema": {"properties": {"a": 5}, "required": 5}}, {}),
+            (
+                {
+                    "requestedSchema": {
+                        "properties": {
+                            "a": {"type": "array", "items": 5},
+                            "b": {"type": "string", "oneOf": [{"const": "x"}]},
+                            "c": {"type": "array", "items": {"anyOf": [5]}},
+                        },
+                    }
+                },
+                None,
+            ),
+        )
+        for params, content in cases:
+            with mock.patch("sys.stdin", io.StringIO("y\n\n\n\n")):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    if content is None:
+                        with self.assertRaisesRegex(ClientError, "unusable"):
+                            cli._ask_form(params)
+                        continue
+                    answer = cli._ask_form(params)
+            self.assertEqual(answer, {"action": "accept", "content": content})
 
     def test_wrong_words_are_one_line(self):
         for words, wanted in (

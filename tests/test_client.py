@@ -561,6 +561,9 @@ class CallTest(Logged):
         self.assertEqual(
             Result(contents=[{"uri": "x", "text": "é"}]).data, "é".encode()
         )
+        for blob in (5, None, [], "abc", "é"):
+            with self.assertRaisesRegex(ClientError, "the blob is not Base64"):
+                _ = Result(contents=[{"blob": blob}]).data
         messages = [
             {"role": "user", "content": {"type": "text", "text": "a"}},
             {"role": "user", "content": [{"type": "text", "text": "b"}]},

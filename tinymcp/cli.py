@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import os
 import re
 import sys
 
-from .tinymcp import E, MCPError, Server, _compile, _decode, _encode, _encode_text
+from .tinymcp import E, MCPError, Server, _decode, _encode, _encode_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,26 +140,41 @@ def _clean(text: str) -> str:
 
 
 def _print(text: str) -> None:
-    print(_clean(text) if sys.stdout.isatty() else text)
+    shown = _clean(text) if sys.stdout.isatty() else text
+    coding = sys.stdout.encoding or "utf-8"
+    print(shown.encode(coding, "backslashreplace").decode(coding))
 
 
 def _print_json(value: Any) -> None:
     print(_encode_text(value))
 
 
+def _dict(value: Any) -> Any:
+    """What a server should send as an object; {} if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> Any:
+    """What a server should send as an array; [] if it is none."""
+    return value if isinstance(value, list) else []
+
+
 def _block(block: Any) -> str:
     """A content block as text."""
+    if not isinstance(block, dict):
+        return f"[no content block: {_encode_text(block)}]"
     kind = block.get("type")
     if kind == "text":
         return str(block.get("text", ""))
     if kind == "resource_link":
         return f"[{block.get('name', 'link')}: {block.get('uri')}]"
-    held = block.get("resource") or {}
+    held = _dict(block.get("resource"))
     if "text" in held:
         return str(held["text"])
     data = block.get("data") or held.get("blob") or ""
     mime = block.get("mimeType") or held.get("mimeType") or kind
-    return f"[{mime}, {len(data) * 3 // 4} bytes]"
+    size = f"{len(data) * 3 // 4} bytes" if isinstance(data, str) else "unreadable"
+    return f"[{mime}, {size}]"
 
 
 def _print_result(result: Any) -> None:
@@ -187,7 +201,7 @@ def _type(field: Any) -> str:
     if not isinstance(field, dict):
         return "any"
     if "enum" in field:
-        return "|".join(str(value) for value in field["enum"])
+        return "|".join(str(value) for value in _list(field["enum"]))
     kinds = field.get("type", "any")
     if "type" not in field and isinstance(field.get("anyOf"), list):
         kinds = map(_type, field["anyOf"])  # Optional, for one
@@ -220,16 +234,17 @@ def _item(kind: str, item: Any) -> tuple[str, str]:
         name = str(item.get("uri") or item.get("uriTemplate"))
         return name, first or str(item.get("name", ""))
     if kind == "tools":
-        schema = item.get("inputSchema") or {}
-        required = schema.get("required") or ()
+        schema = _dict(item.get("inputSchema"))
+        required = _list(schema.get("required"))
         words = [
             ("{}: {}" if name in required else "[{}: {}]").format(name, _type(field))
-            for name, field in (schema.get("properties") or {}).items()
+            for name, field in _dict(schema.get("properties")).items()
         ]
     else:
+        arguments = map(_dict, _list(item.get("arguments")))
         words = [
-            a["name"] if a.get("required") else f"[{a['name']}]"
-            for a in item.get("arguments") or ()
+            ("{}" if a.get("required") else "[{}]").format(a.get("name"))
+            for a in arguments
         ]
     return f"{item.get('name')}({', '.join(words)})", first
 
@@ -288,8 +303,7 @@ def _arguments(words: list[str], schema: Any) -> dict[str, Any]:
         if name.endswith(":"):
             arguments[name[:-1]] = _json(text)
             continue
-        field = (schema.get("properties") or {}).get(name)
-        kinds = field.get("type") if isinstance(field, dict) else None
+        kinds = _dict(_dict(schema.get("properties")).get(name)).get("type")
         kinds = kinds if isinstance(kinds, list) else [kinds]
         arguments[name] = text if "string" in kinds else _json(text, text)
     return arguments
@@ -324,11 +338,11 @@ def _ask(question: str) -> str:
 
 def _choices(field: Any) -> str:
     """What may be answered, in a word or as a list."""
-    options = field.get("enum") or [o.get("const") for o in field.get("oneOf") or ()]
-    if field.get("type") == "array":
-        items = field.get("items") or {}
-        titled = [o.get("const") for o in items.get("anyOf") or ()]
-        options = items.get("enum") or titled
+    several = field.get("type") == "array"
+    held = _dict(field.get("items")) if several else field
+    titled = _list(held.get("anyOf" if several else "oneOf"))
+    options = _list(held.get("enum")) or [_dict(o).get("const") for o in titled]
+    if several:
         return "some of " + ", ".join(map(str, options))
     if options:
         return "one of " + ", ".join(map(str, options))
@@ -337,10 +351,12 @@ def _choices(field: Any) -> str:
 
 def _ask_field(name: str, field: Any, required: bool) -> Any:
     """A value for one field of a form; None leaves it out."""
+    from .transports import _checker
+
     label = field.get("title") or name
     text = f" ({field['description']})" if field.get("description") else ""
     hint = "" if "default" not in field else f" [{field['default']}]"
-    check = _compile(field, label)
+    check = _checker(field, f"the question for {label}", _note)
     while True:
         answer = _ask(f"  {label}{text}: {_choices(field)}{hint}:")
         if not answer and ("default" in field or not required):
@@ -369,8 +385,8 @@ def _open_browser(url: str) -> None:
 
 def _ask_form(params: Any) -> Any:
     """A form, one field after the other; an empty line takes the default."""
-    schema = params.get("requestedSchema") or {}
-    fields = schema.get("properties") or {}
+    schema = _dict(params.get("requestedSchema"))
+    fields = {k: _dict(v) for k, v in _dict(schema.get("properties")).items()}
     print(_clean(f"\n{params.get('message', '')}"), file=sys.stderr)
     try:
         if [field.get("type") for field in fields.values()] == ["boolean"]:
@@ -382,7 +398,7 @@ def _ask_form(params: Any) -> Any:
             return "decline" if choice == "n" else "cancel"
         content: dict[str, Any] = {}
         for name, field in fields.items():
-            value = _ask_field(name, field, name in (schema.get("required") or ()))
+            value = _ask_field(name, field, name in _list(schema.get("required")))
             if value is not None:
                 content[name] = value
     except EOFError:
@@ -448,15 +464,21 @@ async def _do_list(client: Client, options: Any, words: list[str]) -> None:
 
 
 async def _do_call(client: Client, options: Any, words: list[str]) -> int:
+    from .client import InvalidReply
+    from .transports import _checker
+
     name = words[0]
-    tools = {tool["name"]: tool for tool in await client.list_tools()}
+    tools = {str(tool.get("name")): tool for tool in await client.list_tools()}
     if name not in tools:
         raise _Usage(f"no tool {name!r}; there are: {', '.join(tools) or 'none'}")
-    schema = tools[name].get("inputSchema") or {}
+    schema = _dict(tools[name].get("inputSchema"))
     arguments = _arguments(words[1:], schema)
-    problem = _compile(schema, name)(arguments)
-    if problem is not None:
-        raise _Usage(f"{name}: {problem}")
+    try:
+        problem = _checker(schema, f"{name}: its inputSchema", client._log)(arguments)
+        if problem is not None:
+            raise _Usage(f"{name}: {problem}")
+    except InvalidReply as error:  # the server may know what it means
+        _note(f"warning: {error}")
     progress = _Progress() if sys.stderr.isatty() else None
     try:
         result = await client.call_tool(name, arguments, progress_callback=progress)
@@ -473,13 +495,15 @@ async def _do_call(client: Client, options: Any, words: list[str]) -> int:
 
 
 async def _do_read(client: Client, options: Any, words: list[str]) -> None:
+    from .client import Result
+
     result = await client.read_resource(words[0])
     if options.json:
         return _print_json(result)
     for item in result.contents:
         if "blob" in item and not sys.stdout.isatty():
             sys.stdout.flush()
-            sys.stdout.buffer.write(binascii.a2b_base64(item["blob"]))
+            sys.stdout.buffer.write(Result(contents=[item]).data)
         else:
             _print(_block({"type": "resource", "resource": item}))
 
