@@ -438,7 +438,7 @@ class CallTest(Logged):
             server = FakeStream(**methods)
             async with self.client(server, elicitation_callback=lambda p: {}) as client:
                 start = time.monotonic()
-                with self.assertRaisesRegex(RequestTimeout, r"within 0\.4"):
+                with self.assertRaisesRegex(RequestTimeout, "no answer"):
                     await work(client)
                 self.assertLess(time.monotonic() - start, 2.0)
 
@@ -466,7 +466,7 @@ class CallTest(Logged):
             while client._transport.lost is None:
                 await asyncio.sleep(0.01)
             start = time.monotonic()
-            with self.assertRaisesRegex(RequestTimeout, r"call: .* within 0\.2"):
+            with self.assertRaisesRegex(RequestTimeout, "call: no answer"):
                 await client.call_tool("x", max_timeout=0.2)
             self.assertLess(time.monotonic() - start, 1.5)
 
@@ -481,7 +481,7 @@ class CallTest(Logged):
 
         async with FakeHttp(answer) as server, self.client(server.url) as client:
             start = time.monotonic()
-            with self.assertRaisesRegex(RequestTimeout, r"call: .* within 0\.2"):
+            with self.assertRaisesRegex(RequestTimeout, "call: no answer"):
                 await client.call_tool("x", max_timeout=0.2)
             self.assertLess(time.monotonic() - start, 1.5)
 

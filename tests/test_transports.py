@@ -641,6 +641,34 @@ class HttpTest(Logged):
             await asyncio.gather(*(client.call_tool("x") for _ in range(20)))
         self.assertEqual(most, 3)
 
+    async def test_no_connection_in_time(self):
+        """LIF-09: to wait for a connection, or for it to open, is a part of a call."""
+
+        async def never(*args, **options):
+            await asyncio.sleep(30)
+
+        async def timed(client, **options):
+            start = time.monotonic()
+            with self.assertRaises(RequestTimeout):
+                await client.ping(timeout=0.2, **options)
+            self.assertLess(time.monotonic() - start, 2.0)
+
+        script = Script(tools__call=lambda params: asyncio.sleep(30))
+        server = await self.served(over_http(script))
+        async with self.client(server.url, limits=quick(connections=1)) as client:
+            await client.list_tools()
+            tasks = [asyncio.ensure_future(client.call_tool("x")) for _ in range(2)]
+            await script.until_method("tools/call")
+            await timed(client)
+            for task in reversed(tasks):  # the one that waits for a connection first
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+            with mock.patch.object(client._transport._http, "_connect", never):
+                await timed(client)
+            await client.ping(timeout=2.0)  # and nothing is held by then
+            self.assertEqual(len(client._transport._http._open), 0)
+
     async def test_idle_connection_closed(self):
         """A list goes again over a new connection; a tool call never does."""
         script = Script(tools__call={"content": []})

@@ -313,7 +313,7 @@ class _Call:
             "params": params,
         }
         self.future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        self.abort: Optional[Callable[[], None]] = None  # frees who waits on a socket
+        self.abort: Optional[Callable[[], object]] = None  # frees who waits on a socket
         self.headers: list[tuple[str, str]] = []
         self.progress: Optional[Callable[..., Any]] = None
         self.timer: Optional[asyncio.TimerHandle] = None
@@ -745,8 +745,10 @@ class _Http:
         self, url: _Url, data: bytes, call: Optional[_Call], again: bool
     ) -> _Connection:
         while True:
-            connection = await self._take(url, again)
-            if call is not None:
+            if call is None:
+                connection = await self._take(url, again)
+            else:
+                connection = await self._in_time(self._take(url, again), call)
                 call.abort = connection.abort
             try:
                 if call is None or not call.future.done():  # its time may be over
@@ -766,6 +768,23 @@ class _Http:
             except BaseException:
                 self._drop(connection)
                 raise
+
+    async def _in_time(self, taking: Any, call: _Call) -> _Connection:
+        """A connection, unless the time of the call is over before there is one."""
+        task: asyncio.Task[_Connection] = asyncio.ensure_future(taking)
+        call.abort = task.cancel
+        if call.future.done():
+            task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.done() and not task.cancelled() and not task.exception():
+                self._drop(task.result())
+            if call.future.done():
+                raise ConnectionLost("no connection in time") from None
+            raise
+        finally:
+            call.abort = None
 
     def _drop(self, connection: _Connection) -> None:
         connection.abort()
