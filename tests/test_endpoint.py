@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import unittest
-from unittest import mock
 
 import tinymcp
 from tinymcp import Context, InputRequired, Limits, MCPError, Server
@@ -1518,21 +1517,6 @@ class Pipelines(unittest.TestCase):
                 live.loop.call_soon_threadsafe(protocol.reader.set_exception, error)
                 self.assertTrue(client.closed())
                 self.assertEqual([t for t in live.server.logged if "conn" in t], [])
-
-
-class OtherLoops(unittest.TestCase):
-    def test_transports_that_take_no_attribute_serve(self):
-        """As those of uvloop, which are built in C."""
-
-        def refuse(transport, name, value):
-            if name == "max_size":
-                raise AttributeError(name)
-            object.__setattr__(transport, name, value)
-
-        kind = asyncio.selector_events._SelectorSocketTransport
-        with mock.patch.object(kind, "__setattr__", refuse, create=True):
-            with Live() as live:
-                self.assertEqual(live.ask(modern("tools/list")).status, 200)
 
 
 class Limited(unittest.TestCase):

@@ -5769,10 +5769,11 @@ class _Connection:
 
 @functools.lru_cache(maxsize=1)
 def _protocol_class() -> Any:
-    """A StreamReaderProtocol that tells of the end and reads into small buffers."""
+    """A StreamReaderProtocol that tells of the end, and reads into one buffer: a fresh
+    one of 256 KiB for each message costs more than the message (see _reader)."""
     import asyncio
 
-    class Protocol(asyncio.StreamReaderProtocol):
+    class Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         connection: Optional[_Connection] = None
 
         def __init__(self, endpoint: _Endpoint) -> None:
@@ -5783,15 +5784,16 @@ def _protocol_class() -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            # asyncio receives into a fresh 256 KiB buffer, which malloc maps and unmaps
-            # for every message; 64 KiB stay in the heap. uvloop has buffers of its own
-            # and transports that take no attribute.
-            with contextlib.suppress(AttributeError):
-                transport.max_size = 65536
             loop = self.endpoint.loop.loop
             writer = asyncio.StreamWriter(transport, self, self.reader, loop)
             self.connection = _Connection(self.endpoint, self.reader, writer)
             self.endpoint.connected(self.connection)
+
+        def get_buffer(self, sizehint: int) -> Any:  # asyncio's TLS slices it
+            return self.endpoint.view
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.reader.feed_data(bytes(self.endpoint.view[:nbytes]))
 
         def eof_received(self) -> bool:
             super().eof_received()
@@ -6082,6 +6084,7 @@ class _Endpoint:
         self.most = _descriptors(server._limits.connections)
         self.kept_bytes = 0
         self.held = 0  # bytes of bodies that are arriving
+        self.view = memoryview(bytearray(65536))  # each connection reads in its turn
         self.closing = False
         self.forms: dict[int, Any] = {}  # by the id of a head's headers
         self.open_paths = ("/healthz", *auth.documents)
