@@ -7062,10 +7062,17 @@ class Server(_Core):
     async def _http(self, options: dict[str, Any], ready: Any, stop: Any) -> None:
         loop = self._loop
         endpoint = _Endpoint(self, loop, options)
-        limits = self._limits
-        protocol = _greeter_class if endpoint.tls else _protocol_class
+        import asyncio
+
+        limits, tls = self._limits, endpoint.tls
+        # uvloop may have read before it is told to wait: it shakes hands itself.
+        own = tls is not None and not isinstance(loop.loop, asyncio.BaseEventLoop)
+        protocol = _protocol_class if own or tls is None else _greeter_class
         factory = functools.partial(protocol(), endpoint)
         listen = functools.partial(loop.loop.create_server, factory)
+        if own:
+            seconds = limits.head_timeout
+            listen = functools.partial(listen, ssl=tls, ssl_handshake_timeout=seconds)
         # asyncio accepts so many in a row, and without descriptors it logs and repeats
         # each of them; what the kernel queues is set behind its back.
         listen = functools.partial(listen, backlog=1)
