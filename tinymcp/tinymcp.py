@@ -6430,6 +6430,7 @@ class _Endpoint:
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.transport.abort()
+        await asyncio.sleep(0)  # an abort takes a turn of the loop
         self.loop.extra.remove(self.tick)
 
 
