@@ -156,6 +156,14 @@ def make(**options):
     return server, lines
 
 
+def audited(**options):
+    """As make, and a list of the audit's lines."""
+    server, log = make(**options)
+    lines = []
+    server._write_audit = lambda line: lines.append(json.loads(line))
+    return server, log, lines
+
+
 def limits(**changes):
     return tinymcp.Limits(**changes)
 
@@ -1010,9 +1018,7 @@ class Tools(unittest.TestCase):
             self.assertGreater(bucket.take(), 0)
 
     def test_audit_of_arguments_that_a_handler_changed(self):
-        server, log = make(audit_arguments=True)
-        lines = []
-        server._write_audit = lambda line: lines.append(json.loads(line))
+        server, log, lines = audited(audit_arguments=True)
 
         @server.tool(inline=True)
         def spoil(things: list) -> str:
@@ -1024,9 +1030,7 @@ class Tools(unittest.TestCase):
         self.assertEqual((log, lines[0]["arguments"]), ([], None))
 
     def test_a_question_is_audited_as_one(self):
-        server, _ = make(audit=True)
-        lines = []
-        server._write_audit = lambda line: lines.append(json.loads(line))
+        server, _, lines = audited(audit=True)
 
         @server.tool(inline=True)
         def purge(ctx: Context) -> str:

@@ -27,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, ROOT)
 
 import tinymcp  # noqa: E402  (the path is set first)
-from tinymcp.client import Client, SyncClient  # noqa: E402
+from tinymcp.client import Client, SyncClient  # noqa: E402  (the path is set first)
 
 rt = sys.modules[tinymcp.Server.__module__]
 README = os.path.join(ROOT, "README.md")
