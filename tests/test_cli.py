@@ -1,5 +1,6 @@
 """The commands for people: output, exit status, questions on a terminal."""
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -7,12 +8,14 @@ import json
 import os
 import pathlib
 import pty
+import queue
 import re
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -20,6 +23,7 @@ from unittest import mock
 from tinymcp import cli
 from tinymcp.client import Client, ClientError, ConnectionLost, InvalidReply, MCPError
 
+from .fakes import FakeStream
 from .test_transports import fake
 
 # What site loads is not ours, and may take longer than all else; coverage needs it.
@@ -27,6 +31,7 @@ SITE = [] if "COVERAGE_PROCESS_CONFIG" in os.environ else ["-S"]
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 APP = '''
+import asyncio
 import base64
 from typing import Annotated, Literal
 
@@ -145,6 +150,23 @@ class CliTest(AppCase):
             status = cli.main([words[0], *target, *words[1:]])
         out.flush()
         return status, out.buffer.getvalue().decode("utf-8", "replace"), err.getvalue()
+
+    def serve(self):
+        """A FakeStream at a Unix socket, in a thread until the test has ended."""
+        path, ready = os.path.join(self.folder, "fake"), queue.SimpleQueue()
+
+        async def listen():
+            over, fake = asyncio.Event(), FakeStream()
+            async with await asyncio.start_unix_server(fake.serve, path):
+                ready.put((fake, asyncio.get_running_loop(), over))
+                await over.wait()
+
+        thread = threading.Thread(target=asyncio.run, args=[listen()])
+        thread.start()
+        server, loop, over = ready.get(timeout=10)
+        self.addCleanup(thread.join)
+        self.addCleanup(loop.call_soon_threadsafe, over.set)
+        return server, path
 
     def output(self, *words, **options):
         status, out, err = self.run_main(*words, **options)
@@ -378,10 +400,10 @@ class CliTest(AppCase):
             ("prompt p", prompt([5]), 0, "5: [no content block: 5]"),
             ("prompt p", prompt("x"), 0, '5: [no content block: "x"]'),
         ]
+        server, path = self.serve()
         for words, answers, status, shown, *noted in cases:
-            command = fake(discover="modern", answers={**listed, **answers})
-            words = [*words.split(), "--", *command]
-            got, out, err = self.run_main(*words, target=[])
+            server.methods = {**listed, **answers}
+            got, out, err = self.run_main(*words.split(), target=[path])
             with self.subTest(words, answers=answers, out=out, err=err):
                 self.assertEqual((got, len(err.splitlines())), (status, len(noted)))
                 self.assertIn(shown, out)

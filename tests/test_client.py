@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import itertools
 import json
 import pathlib
 import subprocess
@@ -411,10 +412,11 @@ class CallTest(Logged):
     async def test_maximum_is_for_all_of_a_call(self):
         """LIF-09: rounds, pauses, pages and questions do not begin it again."""
 
+        pages = itertools.count()
+
         async def page(params):
             await asyncio.sleep(0.1)
-            cursor = str(len(server.seen))
-            return {"tools": [], "nextCursor": cursor}
+            return {"tools": [], "nextCursor": str(next(pages))}
 
         async def ask(params):
             await asyncio.sleep(0.1)
@@ -422,6 +424,14 @@ class CallTest(Logged):
 
         def wait(client):
             return client.call_tool("x", timeout=0.2, max_timeout=0.4)
+
+        async def ends(methods, work):
+            server = FakeStream(**methods)
+            async with self.client(server, elicitation_callback=lambda p: {}) as client:
+                start = time.monotonic()
+                with self.assertRaisesRegex(RequestTimeout, "no answer"):
+                    await work(client)
+                self.assertLess(time.monotonic() - start, 2.0)
 
         most = {"max_timeout": 0.4}
         cases = (
@@ -434,27 +444,26 @@ class CallTest(Logged):
             ({"prompts__get": asks(state="s")}, lambda c: c.get_prompt("a", **most)),
             ({"tools__list": page}, lambda c: c.list_tools(**most)),
         )
-        for methods, work in cases:
-            server = FakeStream(**methods)
-            async with self.client(server, elicitation_callback=lambda p: {}) as client:
-                start = time.monotonic()
-                with self.assertRaisesRegex(RequestTimeout, "no answer"):
-                    await work(client)
-                self.assertLess(time.monotonic() - start, 2.0)
+        await asyncio.gather(*(ends(*case) for case in cases))
 
     async def test_limits_hold_for_the_list_that_a_call_needs(self):
         """LIF-09: over HTTP, and for the outputSchema of a structured result."""
         script = Script(tools__list=lambda params: asyncio.sleep(30))
         result = {"content": [], "structuredContent": {}}
-        stream = FakeStream(tools__list=lambda params: None, tools__call=result)
+        silent = {"tools__list": lambda params: None, "tools__call": result}
+
+        async def ends(target, limits):
+            async with self.client(target) as client:
+                start = time.monotonic()
+                with self.assertRaisesRegex(RequestTimeout, "tools/list"):
+                    await client.call_tool("x", **limits)
+                self.assertLess(time.monotonic() - start, 2.0)
+
         async with FakeHttp(over_http(script)) as server:
-            for target in (server.url, stream):
-                for limits in ({"timeout": 0.2}, {"max_timeout": 0.2}):
-                    async with self.client(target) as client:
-                        start = time.monotonic()
-                        with self.assertRaisesRegex(RequestTimeout, "tools/list"):
-                            await client.call_tool("x", **limits)
-                        self.assertLess(time.monotonic() - start, 2.0)
+            limits = ({"timeout": 0.2}, {"max_timeout": 0.2})
+            http = [ends(server.url, each) for each in limits]
+            pipe = [ends(FakeStream(**silent), each) for each in limits]
+            await asyncio.gather(*http, *pipe)
 
     async def test_maximum_holds_for_what_precedes_a_call(self):
         """LIF-09: a stream that is opened again, a session that is begun again."""
