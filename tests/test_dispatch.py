@@ -2220,7 +2220,7 @@ class Calls(unittest.TestCase):
         self.assertLess(due, now + 5.1)
         self.assertEqual(peer.sent, [])
         due = server._tick(now + 6)
-        self.assertIn("in time", text_of(peer.got(short)))
+        self.assertIn("No result within 5 s", text_of(peer.got(short)))
         self.assertEqual(peer.got(read)["error"]["code"], rt.INTERNAL_ERROR)
         self.assertGreater(due, now + 40)
         gate.free.release(3)
@@ -2440,7 +2440,7 @@ class Calls(unittest.TestCase):
         peer.begin("move")
         self.assertEqual(gate.runs, 1)  # the arm is still moving
         server._tick(time.monotonic() + 6)  # both that wait are given up
-        self.assertIn("in time", text_of(peer.got(second)))
+        self.assertIn("No result within 5 s", text_of(peer.got(second)))
         self.assertEqual(server._waiting, 0)
         fourth = peer.begin("move")
         self.assertEqual(gate.runs, 1)

@@ -342,7 +342,7 @@ class Calls(unittest.TestCase):
         for loop in (False, True):
             with Wire(fixture(loop, limits=limits), loop) as wire:
                 wire.send(hello(), call("block", {}, 1))
-                self.assertIn("in time", text(wire.wait(1)))
+                self.assertIn("within 0.05 s", text(wire.wait(1)))
                 wire.server.proceed.set()
 
     def test_questions(self):

@@ -4162,8 +4162,11 @@ class _Core:
         return min((d for d in dues if d is not None and d < math.inf), default=None)
 
     def _expire(self, call: _Call) -> None:
-        what = "Nobody answered" if call.waiting else "No result"
-        error = ToolError(f"{what} in time: the call was given up")
+        what, limits = "No result", self._limits
+        seconds = call.handler.timeout or limits.call_timeout
+        if call.waiting:
+            what, seconds = "Nobody answered", limits.answer_timeout
+        error = ToolError(f"{what} within {seconds:g} s: the call was given up")
         reply = self._failure(call, error)
         if call.claim() and reply is not None:
             call.stop()
