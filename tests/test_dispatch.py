@@ -2925,6 +2925,20 @@ class Time(unittest.TestCase):
         for number in (1, 2, 3):
             peer.got(number)
 
+    def test_calls_that_end_soon_do_not_wake_the_engine_each_time(self):
+        server, _ = make()
+        server.add_tool(lambda: "x", name="quick", timeout=100.0)
+        woken, now = [], time.monotonic()
+        server._wake = lambda: woken.append(1)
+        peer = Peer(server)
+        for _ in range(3):
+            peer.got(peer.begin("quick"))
+            kept, server._alarm = server._alarm, math.inf
+            server._alarm = server._tick(time.monotonic(), kept)
+            self.assertAlmostEqual(server._alarm, now + 100, 0)
+        self.assertEqual(len(woken), 1)
+        self.assertIsNone(server._tick(now + 200, server._alarm))
+
     def test_on_idle(self):
         server, log = make()
         fired = threading.Semaphore(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import os
 import pathlib
@@ -595,6 +596,70 @@ class Engines(unittest.TestCase):
             with self.assertRaisesRegex(tinymcp.DefinitionError, r"run\(loop=True\)"):
                 piped.server.add_tool(late)
             piped.server.add_tool(lambda: "x", name="fine")
+
+
+class Eager(unittest.TestCase):
+    """The first step of an async handler, on every Python."""
+
+    def test_it_is_the_step_of_a_task(self):
+        seen = []
+
+        async def step(value):
+            seen.append((asyncio.current_task(), context.get()))
+            context.set(value)
+            if value == "waits":
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(asyncio.sleep(30), 0.01)
+                asyncio.current_task().cancel()
+                await asyncio.sleep(30)
+            return value
+
+        async def main():
+            make, me = rt._eager(asyncio.get_running_loop()), asyncio.current_task()
+            short, long = make(step("short")), make(step("waits"))
+            self.assertEqual(len(seen), 2)  # before the loop has turned
+            self.assertEqual((short.done(), long.done()), (True, False))
+            self.assertIs(asyncio.current_task(), me)
+            self.assertEqual(await short, "short")
+            with self.assertRaises(asyncio.CancelledError):
+                await long
+            self.assertEqual(seen, [(short, "outside"), (long, "outside")])
+
+        context = contextvars.ContextVar("context")
+        context.set("outside")
+        asyncio.run(main())
+
+    def test_a_fault_in_it_belongs_to_the_task(self):
+        async def fault():
+            raise KeyError("x")
+
+        async def main():
+            task = rt._eager(asyncio.get_running_loop())(fault())
+            with self.assertRaises(KeyError):
+                await task
+
+        asyncio.run(main())
+
+    def test_what_others_schedule_is_theirs(self):
+        """A thread may schedule something just when the task does."""
+
+        class Loop(asyncio.SelectorEventLoop):
+            def call_soon(self, *arguments, **options):
+                handle = super().call_soon(*arguments, **options)
+                super().call_soon(seen.append, "other")
+                return handle
+
+        async def step():
+            seen.append("step")
+
+        async def main():
+            await rt._eager(asyncio.get_running_loop())(step())
+
+        seen, loop = [], Loop()
+        with contextlib.closing(loop):
+            loop.run_until_complete(main())
+        self.assertEqual(seen.count("step"), 1)
+        self.assertIn("other", seen)
 
 
 class Process(unittest.TestCase):

@@ -3771,9 +3771,15 @@ class _Core:
                 call.line.pop(call, None)
             call.line = self._open.start(call, seconds)
             due = call.line[call]
-        if due < self._alarm:
-            self._wake()
+        self._come(due)
         return True
+
+    def _come(self, due: float) -> None:
+        """The engine is to tick by then, even if what waits for it ends before: a tick
+        for each call would cost more than the one that finds nothing to do."""
+        if due < self._alarm:
+            self._alarm = due
+            self._wake()
 
     def _launch(self, call: _Call) -> None:
         """Run an accepted call, or run it again with the answers that it asked for."""
@@ -4150,15 +4156,19 @@ class _Core:
 
     # Time
 
-    def _tick(self, now: float) -> Optional[float]:
-        """Everything that time brings; returns when to come again, None for never."""
+    def _tick(self, now: float, kept: float = math.inf) -> Optional[float]:
+        """Everything that time brings; returns when to come again, None for never.
+
+        `kept` is when the engine would have come: it does, if that is still ahead.
+        """
         with self._hub.lock:
             out, due = self._hub.collect(now)
             for peer, data in out:
                 peer.send(data)
         for call in self._open.due(now):
             self._expire(call)
-        dues = (due, self._open.next_due(), self._idle_due(now))
+        still = kept if kept > now else None
+        dues = due, self._open.next_due(), self._idle_due(now), still
         return min((d for d in dues if d is not None and d < math.inf), default=None)
 
     def _expire(self, call: _Call) -> None:
@@ -4519,9 +4529,9 @@ class _Ticker:
             with self.changed:
                 self.changed.wait_for(lambda: self.woken, left)
                 self.woken = False
-            self.server._alarm = math.inf
+            kept, self.server._alarm = self.server._alarm, math.inf
             now = time.monotonic()
-            due = self.server._tick(now)
+            due = self.server._tick(now, kept)
             left = None if due is None else due - now
             self.server._alarm = math.inf if due is None else due
 
@@ -4559,6 +4569,40 @@ def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
     outlet.flush(server._limits.exit_grace)
 
 
+def _eager(loop: Any) -> Any:
+    """What makes a task and takes its first step at once: a handler that waits for
+    nothing then costs no turn of the loop. asyncio can do it since 3.12; before, the
+    step that Task() schedules is taken back and run in its context, as the task's."""
+    import asyncio
+
+    task: Any = asyncio.Task
+    if sys.version_info >= (3, 12):
+        return functools.partial(task, loop=loop, eager_start=True)
+    ready = getattr(loop, "_ready", None)
+    if type(ready) is not collections.deque:  # uvloop
+        return loop.create_task
+    current = asyncio.current_task
+    leave, enter = asyncio.tasks._leave_task, asyncio.tasks._enter_task
+
+    def make(coroutine: Any) -> Any:
+        made = task(coroutine, loop=loop)
+        last = ready.pop()
+        if getattr(last._callback, "__self__", None) is not made:
+            ready.append(last)  # a thread has just scheduled something
+            return made
+        around = current(loop)
+        if around is not None:
+            leave(loop, around)
+        try:
+            last._context.run(last._callback)
+        finally:
+            if around is not None:
+                enter(loop, around)
+        return made
+
+    return make
+
+
 class _Loop:
     """What a server needs of a running asyncio loop: time, wake-ups and tasks."""
 
@@ -4576,10 +4620,7 @@ class _Loop:
         self.tasks: set[Any] = set()
         # More functions that are called with the time and tell when to come again.
         self.extra: list[Callable[[float], Optional[float]]] = []
-        self.make: Any = self.loop.create_task
-        if sys.version_info >= (3, 12):
-            make = functools.partial(asyncio.Task, loop=self.loop, eager_start=True)
-            self.make = make
+        self.make = _eager(self.loop)
         server._wake, server._spawn = self.wake, self.spawn
         server._watch_idle()
 
@@ -4598,9 +4639,9 @@ class _Loop:
 
     def _tick(self) -> None:
         self.woken = False
-        self.server._alarm = math.inf
+        kept, self.server._alarm = self.server._alarm, math.inf
         now = time.monotonic()
-        dues = [self.server._tick(now), *(tick(now) for tick in self.extra)]
+        dues = [self.server._tick(now, kept), *(tick(now) for tick in self.extra)]
         due = min((d for d in dues if d is not None), default=None)
         if self.timer is not None:
             self.timer.cancel()
@@ -6099,8 +6140,7 @@ class _Endpoint:
         """key.due() is called then; a key has one time-out at a time."""
         self.stop(key)
         key.line = line = self.deadlines.start(key, seconds)
-        if line[key] < self.server._alarm:
-            self.server._wake()
+        self.server._come(line[key])
 
     def stop(self, key: Any) -> None:
         if key.line is not None:

@@ -1,4 +1,4 @@
-"""How to run an async handler that does not wait. Before 3.12: as a plain task.
+"""How to run an async handler that does not wait: as a task that begins at once.
 
 A first step by send(None) needs no task, but asyncio.current_task() is None in it, so
 asyncio.timeout(), TaskGroup and anyio refuse to work. k instructions, the loop's turn
@@ -6,7 +6,10 @@ included: send(None) 20, create_task 37 (3.11); Task(eager_start=True) 26 for 40
 """
 
 import asyncio
+import functools
 import sys
+
+from tinymcp.tinymcp import _eager
 
 from . import compare
 
@@ -47,10 +50,12 @@ def inline(loop) -> None:
         pass
 
 
+eager = functools.lru_cache(_eager)
 VARIANTS = {
     "nothing (the turn alone)": on_loop(lambda loop: None),
     "first step by send(None)": on_loop(inline),
     "create_task": on_loop(lambda loop: loop.create_task(handler())),
+    "what the runtime does": on_loop(lambda loop: eager(loop)(handler())),
 }
 if sys.version_info >= (3, 12):
     VARIANTS["Task(eager_start=True)"] = on_loop(
