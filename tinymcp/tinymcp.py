@@ -2420,6 +2420,7 @@ class _Peer:
 
     __slots__ = "server session calls principal era denied".split()
     can_ask = True  # false where a legacy request from us could not be delivered
+    inline = True  # whether this is the thread that inline handlers belong to
 
     def __init__(self, server: Any, session: Optional[_Session] = None) -> None:
         self.server = server
@@ -2435,6 +2436,10 @@ class _Peer:
     def reply(self, body: bytes, code: int) -> None:
         """The reply to the request; from any thread, once."""
         self.send(body)
+
+    def run(self, call: _Call) -> None:
+        """Run an inline handler, or have it run where it belongs."""
+        call.settle(_call(call))
 
     def ready(self) -> bool:
         """Whether a change notification would go out now."""
@@ -2489,6 +2494,7 @@ class _Call:
     event: Any = None
     task: Any = None
     held = 0  # bytes that an async call holds while it runs
+    here = 0  # the thread that has read it and may run it; -1: it will
     progress = -math.inf
     position = 0
     rounds = 0
@@ -3258,7 +3264,8 @@ class _Core:
         self._hub = _Hub()
         self._open = _Deadlines()  # calls that owe a reply
         self._seal = _Seal(state_keys, limits.state_age)
-        self._queue: Any = SimpleQueue()  # calls for the workers
+        self._queue: Any = SimpleQueue()  # calls for the workers, and the turn to read
+        self._turns: Any = None  # who reads, without a loop
         self._lanes: dict[str, collections.deque[_Call]] = {}
         self._tool_bucket = _Bucket(limits.tool_rate)
         self._completion_bucket = _Bucket(limits.completion_rate)
@@ -3748,7 +3755,7 @@ class _Core:
     def _start(self, call: _Call, arguments: dict[str, Any]) -> Any:
         """Run an inline handler now; a _Call to launch for everything else."""
         call.arguments = arguments
-        if call.handler.inline:
+        if call.handler.inline and call.peer.inline:
             reply = _call(call)
             if reply is not None:
                 call.done = True
@@ -3793,7 +3800,7 @@ class _Core:
         elif call.asking is not None:
             self._ask_legacy(call)
         elif handler.inline:
-            call.settle(_call(call))
+            call.peer.run(call)
         elif not self._enqueue(call):
             busy = ToolError("The server is busy: retry in 1 second")
             call.settle(self._failure(call, busy))
@@ -3821,29 +3828,48 @@ class _Core:
     def _go(self, call: _Call) -> None:
         if call.handler.is_async:
             self._spawn(call)
-            return
+        elif call.here and call.here == threading.get_ident():
+            call.here = -1
+        else:
+            self._hand_over(call)
+
+    def _hand_over(self, job: Any) -> bool:
+        """To a free worker, a fresh one, or the first that will be free. The turn to
+        read is refused (False) where it would have to wait."""
+        turn, limits = job is self._turns, self._limits
         with self._lock:
-            self._free -= 1
-            fresh = self._free < 0 and self._threads < self._limits.workers
+            fresh = self._free <= 0 and self._threads < limits.workers
+            if turn and self._free <= 0 and not fresh:
+                return False
+            self._free -= not fresh
             self._threads += fresh
-            self._free += fresh
-        self._queue.put(call)
-        if not fresh:
-            return
-        try:
-            name = f"tinymcp-{self._threads}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
-        except RuntimeError as error:  # those that are there do it, or the next one
-            with self._lock:
+        if fresh and not self._add_worker():
+            with self._lock:  # those that are there do it, or the next one
                 self._threads -= 1
-                self._free -= 1
+                self._free -= not turn
+            if turn:
+                return False
+        self._queue.put(job)
+        return True
+
+    def _add_worker(self) -> bool:
+        name = f"tinymcp-{self._threads}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError as error:
             self._log("critical", f"no worker thread: {error}")
+            return False
+        return True
 
     def _serve(self) -> None:
         """One worker thread, which no fault ends: there are few."""
         while True:
             try:
-                self._work(self._queue.get())
+                job = self._queue.get()
+                if type(job) is _Call:
+                    self._work(job)
+                else:
+                    job.lead()
             except BaseException as error:  # of a transport, or of our own
                 self._log("critical", f"{type(error).__name__} in a worker: {error}")
             with self._lock:
@@ -4439,8 +4465,12 @@ def _receive(server: _Core, line: Optional[bytes], peer: _Peer) -> Any:
         return _error_bytes(_NO_ID, INTERNAL_ERROR, "Internal error")
 
 
-def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> None:
-    """Replies of one chunk go out together, in pieces that a pipe takes whole."""
+def _next_call(server: _Core, lines: Iterator[Optional[bytes]], peer: _Peer) -> Any:
+    """Answers lines until one is a call to launch, which it returns; None at the end.
+
+    Replies of one chunk go out together, in pieces that a pipe takes whole, and before
+    a call's own, which may come at once.
+    """
     out: list[bytes] = []
     size = 0
     for line in lines:
@@ -4452,22 +4482,36 @@ def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> No
             peer.send(b"\n".join(out))
             out, size = [], 0
         if call is not None:
-            call.launch()  # after the replies before it: its own may come at once
-            continue
+            return call
         out.append(body)
         size += len(body) + 1
     if out:
         peer.send(b"\n".join(out))
+    return None
+
+
+def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> None:
+    left = iter(lines)
+    for call in iter(lambda: _next_call(server, left, peer), None):
+        call.launch()
 
 
 class _FdPeer(_Peer):
     """The other end of stdin and stdout."""
 
-    __slots__ = ("outlet",)
+    __slots__ = "outlet inline elsewhere".split()
 
     def __init__(self, server: _Core, outlet: _Outlet) -> None:
         super().__init__(server)
         self.outlet = outlet
+        self.inline = True
+        self.elsewhere: collections.deque[_Call] = collections.deque()
+
+    def run(self, call: _Call) -> None:
+        if self.inline:
+            super().run(call)
+        else:
+            self.elsewhere.append(call)
 
     def send(self, data: bytes) -> None:
         self.outlet.write(data + b"\n")
@@ -4549,24 +4593,191 @@ def _finish(server: _Core) -> None:
             call.cancel()
 
 
-def _run_blocking(server: _Core, in_fd: int, outlet: _Outlet) -> None:
-    """The engine without a loop: blocking reads here, def handlers on workers."""
-    peer = _FdPeer(server, outlet)
-    outlet.on_drain = _Ticker(server).wake
-    lines, read = _Lines(server._limits.line), _reader(in_fd)
-    while not outlet.broken:
-        data = read()
-        if not data:
-            break
-        _receive_all(server, lines.feed(data), peer)
-    _receive_all(server, lines.end(), peer)
-    _finish(server)
-    server._drained = threading.Event()
-    if server._owes():
-        server._drained.wait(server._limits.grace)
-    for call in _open_calls(server):
-        call.cancel()
-    outlet.flush(server._limits.exit_grace)
+def _close_input(fd: int, outlet: _Outlet) -> None:
+    """The interrupted read goes on and finds the end of input: one way to stop."""
+    outlet.ending = True
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, fd)
+    os.close(null)
+
+
+class _Turns:
+    """The engine without a loop: who reads, and who runs what was read.
+
+    The first thread, on which run() was called, reads, and runs the inline handlers,
+    which belong to it. Where one call for a worker follows the other, a worker reads
+    and runs them itself: to wake another thread for a call takes longer than all the
+    rest, most of all where processors idle. While it runs one, the turn to read is on
+    offer: input that comes by then wakes the first thread.
+    """
+
+    PATIENCE = 8  # calls for workers until one of them reads
+    ONCE, INPUT = 1 << 30, 1  # EPOLLONESHOT, EPOLLIN
+
+    def __init__(self, server: _Core, in_fd: int, outlet: _Outlet) -> None:
+        self.server, self.in_fd, self.outlet = server, in_fd, outlet
+        self.peer = _FdPeer(server, outlet)
+        self.lines, self.read = _Lines(server._limits.line), _reader(in_fd)
+        self.chunk: Any = iter(())  # lines that were read
+        self.patience: float = self.PATIENCE
+        self.mine = True  # the turn is the first thread's
+        self.offer: collections.deque[None] = collections.deque()  # whoever pops has it
+        self.helped = False  # a worker reads
+        self.taking = False  # somebody launches what was read
+        self.ended = False
+        self.epoll: Any = None  # what the first thread waits for while it does not read
+        self.bell: Any = ()  # a pipe that is always ready, once it is asked for
+        server._turns = self
+        outlet.on_drain = _Ticker(server).wake
+
+    def run(self) -> None:
+        """Until the end of input; then accepted calls get their grace."""
+        server, limits = self.server, self.server._limits
+        while not self.ended:
+            self.run_inline()
+            if self.mine:
+                self.take(0)
+                self.call_help()
+            else:
+                self.claim()
+        end = time.monotonic() + limits.grace
+        while self.taking and time.monotonic() < end:
+            time.sleep(0.001)  # a worker is about to launch its last call
+        self.run_inline()
+        self.peer.inline = True
+        _receive_all(server, [*self.chunk, *self.lines.end()], self.peer)
+        _finish(server)
+        server._drained = threading.Event()
+        if server._owes():
+            server._drained.wait(limits.grace)
+        for call in _open_calls(server):
+            call.cancel()
+        self.outlet.flush(limits.exit_grace)
+        self.close()
+
+    def run_inline(self) -> None:
+        """What a worker has read for this thread."""
+        while self.peer.elsewhere:
+            call = self.peer.elsewhere.popleft()
+            if not call.done:
+                call.settle(_call(call))
+
+    def take(self, me: int) -> Optional[_Call]:
+        """Read and launch. The last call is returned if the thread `me`, a worker, is
+        to run it; the first thread is 0 and runs none."""
+        server, peer = self.server, self.peer
+        if not self.chunk.__length_hint__():
+            data = b"" if self.outlet.broken else self.read()
+            self.taking = True
+            if not data:
+                self.ended = True
+            self.chunk = iter(() if self.ended else self.lines.feed(data))
+        try:
+            peer.inline = not me
+            for call in iter(lambda: _next_call(server, self.chunk, peer), None):
+                last = type(call) is _Call and not self.chunk.__length_hint__()
+                call.here = (
+                    me if last and not server._waiting else 0
+                )  # older ones first
+                call.launch()
+                if call.here < 0:
+                    return call  # type: ignore[no-any-return]
+                call.here = 0
+                if me and peer.elsewhere:
+                    return None  # and all behind it is for the first thread
+                self.patience -= not me
+        finally:
+            self.taking = False
+        return None
+
+    def call_help(self) -> None:
+        """Give the turn to a worker if one is free and there is much to do for it."""
+        if self.patience > 0 or self.ended or self.server._free < 0:
+            return
+        self.patience = self.PATIENCE
+        if self.watch():
+            self.mine, self.helped = False, True
+            if not self.server._hand_over(self):
+                self.mine, self.helped = True, False
+
+    def lead(self) -> None:
+        """A worker reads, until an inline call comes or calls wait for a worker."""
+        me, mine = threading.get_ident(), True
+        try:
+            while mine and not (self.peer.elsewhere or self.server._free < 0):
+                call = self.take(me)
+                if self.ended:
+                    break
+                if call is not None:
+                    self.offer.append(None)
+                    self.arm(self.in_fd, self.INPUT)
+                    mine = False
+                    mine = self.run_call(call)
+        finally:
+            self.helped = False
+            if mine:
+                self.mine = True
+                self.arm(self.bell[0], self.INPUT)
+
+    def run_call(self, call: _Call) -> bool:
+        """As a worker does; True if nobody else has taken the turn meanwhile."""
+        server, mine = self.server, False
+        try:
+            begun = server._begin(call)
+            reply = _call(call) if begun else None
+            # Before the reply: to that, the client may send the next call at once.
+            with contextlib.suppress(IndexError):
+                self.offer.pop()
+                mine = True
+                self.arm(self.in_fd, 0)
+            if begun:
+                call.settle(reply)
+        finally:
+            server._leave(call)
+        return mine
+
+    # How the first thread waits
+
+    def watch(self) -> bool:
+        """Whether input can be waited for: on Linux, and if it is no file."""
+        import select
+
+        try:
+            if self.epoll is None:
+                epoll = select.epoll()
+                epoll.register(self.in_fd, self.ONCE)
+                self.bell = os.pipe()
+                os.write(self.bell[1], b"!")
+                epoll.register(self.bell[0], self.ONCE)
+                self.epoll = epoll
+        except (AttributeError, OSError):
+            self.patience = math.inf
+        return self.epoll is not None
+
+    def claim(self) -> None:
+        """Wait until there is input while the turn is on offer, or for the bell."""
+        self.epoll.poll(-1, 1)
+        with contextlib.suppress(IndexError):
+            self.offer.pop()
+            self.mine = True
+
+    def arm(self, fd: int, events: int) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed or replaced: the end
+            self.epoll.modify(fd, self.ONCE | events)
+
+    def stop(self) -> None:
+        """For a signal handler, on the first thread. Its read() goes on and finds the
+        end of input; what a worker reads by now is not taken."""
+        _close_input(self.in_fd, self.outlet)
+        self.ended = True
+        if self.epoll is not None:
+            self.arm(self.bell[0], self.INPUT)
+
+    def close(self) -> None:
+        if self.epoll is not None and not self.helped:  # else it runs a handler
+            self.epoll.close()
+            os.close(self.bell[0])
+            os.close(self.bell[1])
 
 
 def _eager(loop: Any) -> Any:
@@ -6960,14 +7171,15 @@ class Server(_Core):
             main = functools.partial(_run_fds, self, in_fd, outlet)
             return self._run_loop(main, outlet)
 
+        turns = _Turns(self, in_fd, outlet)
+
         def run() -> None:
             with manager or contextlib.nullcontext() as self._lifespan_value:
-                _run_blocking(self, in_fd, outlet)
+                turns.run()
 
         self._mode = "blocking"
         try:
-            stop = functools.partial(_close_input, in_fd, outlet)
-            _until_over(run, stop, self._limits.exit_grace)
+            _until_over(run, turns.stop, self._limits.exit_grace)
         finally:
             self._mode = self._exit = None
         return None
@@ -7297,14 +7509,6 @@ def _clear_socket(path: str) -> None:
             os.unlink(path)
             return
     raise OSError(errno.EADDRINUSE, f"{path} is served already")
-
-
-def _close_input(fd: int, outlet: _Outlet) -> None:
-    """The interrupted read goes on and finds the end of input: one way to stop."""
-    outlet.ending = True
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, fd)
-    os.close(null)
 
 
 @contextlib.contextmanager
