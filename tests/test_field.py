@@ -2057,7 +2057,6 @@ class Small(Case):
         self.assertEqual(modules & set(heavy.split()), set())
 
     def test_field_G03_many_tools_cost_little(self):
-        talk(line("tools/list"), call("echo", {"text": "x"}))  # what all share
         tracemalloc.start()
         try:
             server = Server("x", "1", page_size=1000)

@@ -4774,7 +4774,10 @@ class _Turns:
             self.arm(self.bell[0], self.INPUT)
 
     def close(self) -> None:
-        if self.epoll is not None and not self.helped:  # else it runs a handler
+        if self.helped:  # a worker still runs a handler, or is stuck in read()
+            return
+        self.server._turns = None  # and its buffer
+        if self.epoll is not None:
             self.epoll.close()
             os.close(self.bell[0])
             os.close(self.bell[1])
