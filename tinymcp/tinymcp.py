@@ -7350,6 +7350,13 @@ class Server(_Core):
                 ready(addresses)
             await stop.wait()
         finally:
+            # A server that is closed between an accept and the step that makes it a
+            # connection leaves a transport that fails in its __del__ (Python 3.13).
+            for sock in [sock for server in servers for sock in server.sockets]:
+                with contextlib.suppress(NotImplementedError, OSError, RuntimeError):
+                    loop.loop.remove_reader(sock.fileno())
+            for _ in range(3):
+                await asyncio.sleep(0)
             for server in servers:
                 server.close()
             await endpoint.close()
