@@ -85,7 +85,8 @@ class EraStdioTest(Logged):
 
     async def era(self, limits=None, **spec):
         command = fake(starts=str(self.starts), **spec)
-        async with self.client(command, limits=limits or quick()) as client:
+        limits = limits or quick(probe=20.0, timeout=20.0)  # the fake takes its time
+        async with self.client(command, limits=limits) as client:
             result = await client.call_tool("echo", {"text": "a"})
             self.assertEqual(result.text, "a")
             return client.protocol_version

@@ -31,6 +31,10 @@ if (HOME / "__init__.py").exists():
     HOME = HOME.parent
 
 D = "2025-11-25"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(HOME),
@@ -447,15 +451,11 @@ class Engines(unittest.TestCase):
             self.assertEqual(piped.read()["result"]["content"][0]["text"], "True")
 
     def test_changes_reach_both_eras_SUB_03(self):
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
         for piped in self.each():
             piped.send(initialize() + line("resources/subscribe", {"uri": "x://a"}, 1))
             wanted = {
                 "notifications": {"resourceSubscriptions": ["x://a"]},
-                "_meta": meta,
+                "_meta": META,
             }
             piped.send(line("subscriptions/listen", wanted, 2))
             piped.send(line("subscriptions/listen", wanted, 3))
@@ -1098,6 +1098,27 @@ class Connections(unittest.TestCase):
                 await asyncio.sleep(0.01)
 
         self.serve(main)
+
+    def test_time_outs_hold_on_a_second_loop(self):
+        """What the first was to be woken for went with it."""
+        server = pipe_server(limits=Limits(call_timeout=0.3, grace=0.0))
+
+        async def work():
+            here, there = socket.socketpair()
+            pair = await asyncio.open_connection(sock=there)
+            served = asyncio.ensure_future(server.serve(*pair))
+            reader, writer = await asyncio.open_connection(sock=here)
+            writer.write(line("tools/call", {"name": "work", "_meta": META}))
+            reply = json.loads(await asyncio.wait_for(reader.readline(), PATIENCE))
+            writer.close()
+            await served
+            return reply["result"]["content"][0]["text"]
+
+        server.proceed.set()
+        self.assertIn("worked", asyncio.run(work()))
+        server.proceed.clear()
+        self.assertIn("within 0.3 s", asyncio.run(work()))
+        server.proceed.set()
 
     def test_what_was_asked_is_answered_after_a_half_close(self):
         async def main(server, host, port):

@@ -4556,7 +4556,7 @@ class _Ticker:
         self.server = server
         self.changed = threading.Condition(threading.Lock())
         self.woken = self.started = False
-        server._wake = self.wake
+        server._wake, server._alarm = self.wake, math.inf
         server._watch_idle()
 
     def wake(self) -> None:
@@ -4836,6 +4836,7 @@ class _Loop:
         self.extra: list[Callable[[float], Optional[float]]] = []
         self.make = _eager(self.loop)
         server._wake, server._spawn = self.wake, self.spawn
+        server._alarm = math.inf  # that of another loop is gone with it
         server._watch_idle()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
