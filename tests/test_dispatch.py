@@ -1623,6 +1623,42 @@ class Questions(unittest.TestCase):
                 self.assertEqual(text_of(reply), wanted, (tool, revision))
                 self.assertEqual(log, [])
 
+    def test_a_form_that_is_none_is_refused_in_sight_of_the_handler(self):
+        """It cannot be written for the older revisions, and would never be answered."""
+        for schema in ("x", {"properties": "x"}, {"properties": {"a": "string"}}):
+            for inline in (True, False):
+                server, _ = make()
+                params = {"message": "?", "requestedSchema": schema}
+                asked = {"q": {"method": "elicitation/create", "params": params}}
+                server.add_tool(
+                    lambda asked=asked: InputRequired(asked), name="t", inline=inline
+                )
+                peer = Peer(server, C, capabilities={"elicitation": {}})
+                reply = peer.got(peer.begin("t"))
+                self.assertTrue(reply["result"]["isError"])
+                self.assertIn("requestedSchema is an object", text_of(reply))
+
+    def test_an_exception_that_has_no_text_is_a_reply_too(self):
+        class Mute(ToolError):
+            def __str__(self):
+                return self.args[9]
+
+        faults = (Mute("x"), OSError(5, 7), MCPError(1, "x", {"data": {1}}))
+        for fault in faults:
+            for inline in (True, False):
+
+                def fail(fault=fault):
+                    raise fault
+
+                server, _ = make()
+                server.add_tool(fail, name="t", inline=inline)
+                server.add_tool(lambda: "x", name="next", inline=inline)
+                for revision in (D, E):
+                    peer = Peer(server, revision)
+                    reply = peer.got(peer.begin("t"))
+                    self.assertTrue(reply.get("error") or reply["result"]["isError"])
+                    self.assertEqual(text_of(peer.got(peer.begin("next"))), "x")
+
     def test_a_replay_starts_again_and_once_is_kept(self):
         for revision in (D, E):
             server, _ = asker()

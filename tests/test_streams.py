@@ -805,6 +805,61 @@ class Turns(unittest.TestCase):
         self.assertFalse(piped.server._turns.helped)
         self.run_quick(piped)
 
+    def test_a_reply_that_cannot_be_sent_costs_no_turn(self):
+        piped = self.serve()
+        send, faults = rt._FdPeer.send, [OSError("no way out")]
+
+        def failing(peer, data):
+            if faults:
+                raise faults.pop()
+            send(peer, data)
+
+        log = self.enterContext(mock.patch.object(piped.server, "_log"))
+        for name in ("quick", "inline"):
+            faults[:] = [OSError("no way out")]
+            with mock.patch.object(rt._FdPeer, "send", failing):
+                piped.send(call(name, "lost", n=1))
+                soon(lambda: "no way out" in str(log.mock_calls), "it is logged")
+            self.run_quick(piped)
+            log.reset_mock()
+
+    def test_a_call_that_a_signal_overtakes_is_answered(self):
+        """It is accepted, and the turn is given up all the same."""
+        piped, launch = self.serve(), rt._Call.launch
+
+        def overtaken(each):
+            piped.server._turns.ended = True
+            launch(each)
+
+        with mock.patch.object(rt._Call, "launch", overtaken):
+            piped.send(call("quick", "late", n=1))
+            self.assertEqual(piped.read()["id"], "late")
+        piped.thread.join(PATIENCE)
+        self.assertFalse(piped.thread.is_alive())
+
+    def test_an_answer_does_not_wait_for_the_call_behind_it(self):
+        piped = self.serve()
+        piped.send(call("asks", 1))
+        question = piped.read()
+        self.run_quick(piped)
+        answer = {"action": "accept", "content": {"confirm": True}}
+        reply = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+        piped.send(json.dumps(reply).encode() + b"\n" + call("work", 2))
+        self.assertEqual(piped.read()["id"], 1)
+        piped.server.proceed.set()
+        self.assertEqual(piped.read()["id"], 2)
+
+    def test_what_is_due_after_silence_finds_a_worker(self):
+        server, fired = pipe_server(limits=Limits(workers=1)), threading.Event()
+        server.on_idle(0.02, fired.set)
+        server.proceed.set()
+        with mock.patch.object(rt._Turns, "PATIENCE", 0):
+            piped = self.enterContext(Piped(server, False))
+            piped.send(initialize())
+            for n in range(5):
+                piped.send(line("ping", id=n) + call("work", n))
+            self.assertTrue(fired.wait(PATIENCE))
+
     def test_the_end_of_input_while_a_worker_reads(self):
         piped = self.serve()
         self.assertEqual(piped.end(), b"")
@@ -879,6 +934,27 @@ class Process(unittest.TestCase):
                 self.assertEqual(out, b"")
                 self.assertIn(b"atexit ran", err)
                 self.assertNotIn(b"Traceback", err)
+
+    def test_a_signal_that_a_handler_raises_ends_it(self):
+        """No read and no wait of the first thread is interrupted by it."""
+        code = APP + textwrap.dedent(
+            """
+            @server.tool
+            def end() -> str:
+                import signal
+                signal.raise_signal(signal.SIGTERM)
+                return "ending"
+            """
+        )
+        with App(code=code) as app:
+            app.send(initialize())
+            app.read()
+            for n in range(20):
+                app.send(call("block", n, seconds=0))
+                self.assertEqual(app.read()["id"], n)
+            app.send(call("end", 20))
+            self.assertEqual(app.read()["id"], 20)
+            self.assertEqual(app.process.wait(PATIENCE), 0)
 
     def test_every_kind_of_standard_input_A08(self):
         data = initialize() + call("echo", 1, text="x")

@@ -2894,7 +2894,10 @@ _CONFIRM = {
 
 def _old_form(form: dict[str, Any]) -> dict[str, Any]:
     """The form for 2025-06-18: only booleans had a default then."""
-    fields = {name: dict(field) for name, field in form.get("properties", {}).items()}
+    fields = form.get("properties", {}) if type(form) is dict else None
+    if type(fields) is not dict or {*map(type, fields.values())} - {dict}:
+        raise ToolError("requestedSchema is an object, and so are its properties")
+    fields = {name: dict(field) for name, field in fields.items()}
     for field in fields.values():
         if field.get("type") != "boolean":
             field.pop("default", None)
@@ -3978,7 +3981,10 @@ class _Core:
         if ask.requests:
             result["inputRequests"] = ask.requests
         if not call.modern:
-            _encode(result)  # what has no JSON form fails here, in sight of the handler
+            # What has no JSON form, or is no form, fails here, in sight of the handler.
+            _encode(result)
+            for request in ask.requests.values() if call.revision < D else ():
+                _old_form((request.get("params") or {}).get("requestedSchema", {}))
             call.asking = ask
             return None
         call.asked = True
@@ -4053,6 +4059,15 @@ class _Core:
 
     def _failure(self, call: _Call, error: Any) -> Optional[_Reply]:
         """The reply for what a handler raised; None if it asked a legacy client."""
+        try:
+            return self._told(call, error)
+        except Exception as fault:  # an error without a text, data that is no JSON
+            self._log("critical", f"{type(fault).__name__} for {type(error).__name__}")
+            call.failed = True
+            text = "Internal error"
+            return _error_bytes(call.id, INTERNAL_ERROR, text), INTERNAL_ERROR
+
+    def _told(self, call: _Call, error: Any) -> Optional[_Reply]:
         if isinstance(error, InputRequired):
             try:
                 return self._question(call, error)
@@ -4080,7 +4095,7 @@ class _Core:
         text = traceback.format_exception_only(type(error), error)[0]
         text = text.partition(": ")[2].strip()
         if isinstance(error, OSError):
-            text = error.strerror or ""
+            text = str(error.strerror or "")
         text = _masked(text)[:500]
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -4659,8 +4674,11 @@ class _Turns:
         """What a worker has read for this thread."""
         while self.peer.elsewhere:
             call = self.peer.elsewhere.popleft()
-            if not call.done:
-                call.settle(_call(call))
+            try:
+                if not call.done:
+                    call.settle(_call(call))
+            except Exception as error:  # of the transport; the others go on
+                self.tell(error)
 
     def take(self, me: int) -> Optional[_Call]:
         """Read and launch. The last call is returned if the thread `me`, a worker, is
@@ -4676,9 +4694,8 @@ class _Turns:
             peer.inline = not me
             for call in iter(lambda: _next_call(server, self.chunk, peer), None):
                 last = type(call) is _Call and not self.chunk.__length_hint__()
-                call.here = (
-                    me if last and not server._waiting else 0
-                )  # older ones first
+                busy = server._waiting or peer.elsewhere  # with older ones
+                call.here = me if last and not busy else 0
                 call.launch()
                 if call.here < 0:
                     return call  # type: ignore[no-any-return]
@@ -4692,7 +4709,7 @@ class _Turns:
 
     def call_help(self) -> None:
         """Give the turn to a worker if one is free and there is much to do for it."""
-        if self.patience > 0 or self.ended or self.server._free < 0:
+        if self.patience > 0 or self.ended or self.wanted():
             return
         self.patience = self.PATIENCE
         if self.watch():
@@ -4700,18 +4717,20 @@ class _Turns:
             if not self.server._hand_over(self):
                 self.mine, self.helped = True, False
 
+    def wanted(self) -> bool:
+        """Whether a worker that reads is wanted elsewhere: calls wait for one, or what
+        is due after silence may."""
+        return self.server._free < 0 or bool(self.server._idle)
+
     def lead(self) -> None:
         """A worker reads, until an inline call comes or calls wait for a worker."""
         me, mine = threading.get_ident(), True
         try:
-            while mine and not (self.peer.elsewhere or self.server._free < 0):
+            while mine and not (self.ended or self.peer.elsewhere or self.wanted()):
                 call = self.take(me)
-                if self.ended:
-                    break
-                if call is not None:
+                if call is not None:  # also at the end: it is accepted
                     self.offer.append(None)
                     self.arm(self.in_fd, self.INPUT)
-                    mine = False
                     mine = self.run_call(call)
         finally:
             self.helped = False
@@ -4726,15 +4745,26 @@ class _Turns:
             begun = server._begin(call)
             reply = _call(call) if begun else None
             # Before the reply: to that, the client may send the next call at once.
-            with contextlib.suppress(IndexError):
-                self.offer.pop()
-                mine = True
-                self.arm(self.in_fd, 0)
+            mine = self.back()
             if begun:
                 call.settle(reply)
+        except BaseException as error:  # of the transport; the turn must not go with it
+            self.tell(error)
+            mine = mine or self.back()
         finally:
             server._leave(call)
         return mine
+
+    def back(self) -> bool:
+        """Take the turn that is on offer, unless another thread has it."""
+        with contextlib.suppress(IndexError):
+            self.offer.pop()
+            self.arm(self.in_fd, 0)
+            return True
+        return False
+
+    def tell(self, error: BaseException) -> None:
+        self.server._log("critical", f"{type(error).__name__} in a call: {error}")
 
     # How the first thread waits
 
@@ -4746,17 +4776,31 @@ class _Turns:
             if self.epoll is None:
                 epoll = select.epoll()
                 epoll.register(self.in_fd, self.ONCE)
-                self.bell = os.pipe()
+                self.bell = *os.pipe(), *os.pipe()
                 os.write(self.bell[1], b"!")
                 epoll.register(self.bell[0], self.ONCE)
+                epoll.register(self.bell[2], self.INPUT)
+                self.hear_signals(self.bell[3])
                 self.epoll = epoll
         except (AttributeError, OSError):
             self.patience = math.inf
         return self.epoll is not None
 
+    def hear_signals(self, fd: int) -> None:
+        """One that comes just before this thread waits, that another thread got, or
+        that a handler raised, ends no wait: a byte has to. Input does not come here."""
+        if _on_main_thread():
+            os.set_blocking(fd, False)
+            signal = __import__("_signal")
+            before = signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+            if before >= 0:  # the program has its own
+                signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+
     def claim(self) -> None:
-        """Wait until there is input while the turn is on offer, or for the bell."""
-        self.epoll.poll(-1, 1)
+        """Wait until there is input while the turn is on offer, for the bell, or for a
+        signal."""
+        if self.epoll.poll(-1, 1)[0][0] == self.bell[2]:
+            os.read(self.bell[2], 64)
         with contextlib.suppress(IndexError):
             self.offer.pop()
             self.mine = True
@@ -4778,9 +4822,14 @@ class _Turns:
             return
         self.server._turns = None  # and its buffer
         if self.epoll is not None:
+            if _on_main_thread():
+                signal = __import__("_signal")
+                before = signal.set_wakeup_fd(-1)
+                if before != self.bell[3]:
+                    signal.set_wakeup_fd(before, warn_on_full_buffer=False)
             self.epoll.close()
-            os.close(self.bell[0])
-            os.close(self.bell[1])
+            for fd in self.bell:
+                os.close(fd)
 
 
 def _eager(loop: Any) -> Any:
@@ -7603,7 +7652,8 @@ def _leave_no_thread(seconds: float, status: int) -> None:
         os._exit(status)
 
     atexit.register(exiting.set)  # the last one registered is the first to run
-    threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
+    with contextlib.suppress(RuntimeError):  # no thread can be made: none is stuck then
+        threading.Thread(target=watch, daemon=True, name="tinymcp-exit").start()
 
 
 def _load(target: str) -> Server:
