@@ -4507,8 +4507,10 @@ def _next_call(server: _Core, lines: Iterator[Optional[bytes]], peer: _Peer) -> 
 
 def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> None:
     left = iter(lines)
-    for call in iter(lambda: _next_call(server, left, peer), None):
+    call = _next_call(server, left, peer)
+    while call is not None:
         call.launch()
+        call = _next_call(server, left, peer)
 
 
 class _FdPeer(_Peer):
@@ -4633,7 +4635,7 @@ class _Turns:
         self.server, self.in_fd, self.outlet = server, in_fd, outlet
         self.peer = _FdPeer(server, outlet)
         self.lines, self.read = _Lines(server._limits.line), _reader(in_fd)
-        self.chunk: Any = iter(())  # lines that were read
+        self.rest: Any = None  # the lines of a chunk that are not taken yet
         self.patience: float = self.PATIENCE
         self.mine = True  # the turn is the first thread's
         self.offer: collections.deque[None] = collections.deque()  # whoever pops has it
@@ -4649,18 +4651,20 @@ class _Turns:
         """Until the end of input; then accepted calls get their grace."""
         server, limits = self.server, self.server._limits
         while not self.ended:
-            self.run_inline()
-            if self.mine:
-                self.take(0)
-                self.call_help()
-            else:
+            if self.peer.elsewhere:
+                self.run_inline()
+            if not self.mine:
                 self.claim()
+                continue
+            self.take(0)
+            if self.patience <= 0:
+                self.call_help()
         end = time.monotonic() + limits.grace
         while self.taking and time.monotonic() < end:
             time.sleep(0.001)  # a worker is about to launch its last call
         self.run_inline()
         self.peer.inline = True
-        _receive_all(server, [*self.chunk, *self.lines.end()], self.peer)
+        _receive_all(server, [*(self.rest or ()), *self.lines.end()], self.peer)
         _finish(server)
         server._drained = threading.Event()
         if server._owes():
@@ -4684,32 +4688,46 @@ class _Turns:
         """Read and launch. The last call is returned if the thread `me`, a worker, is
         to run it; the first thread is 0 and runs none."""
         server, peer = self.server, self.peer
-        if not self.chunk.__length_hint__():
+        if self.rest is None:
             data = b"" if self.outlet.broken else self.read()
             self.taking = True
-            if not data:
-                self.ended = True
-            self.chunk = iter(() if self.ended else self.lines.feed(data))
+            if not data or self.ended:
+                self.ended, self.taking = True, False
+                return None
+            self.rest = iter(self.lines.feed(data))
+        peer.inline = not me
         try:
-            peer.inline = not me
-            for call in iter(lambda: _next_call(server, self.chunk, peer), None):
-                last = type(call) is _Call and not self.chunk.__length_hint__()
-                busy = server._waiting or peer.elsewhere  # with older ones
-                call.here = me if last and not busy else 0
-                call.launch()
-                if call.here < 0:
+            while True:
+                call = _next_call(server, self.rest, peer)
+                if call is None:
+                    self.rest = None
+                    return None
+                if not me:
+                    self.patience -= 1
+                    call.launch()
+                elif self.keeps(call, me):
+                    self.rest = None
                     return call  # type: ignore[no-any-return]
-                call.here = 0
-                if me and peer.elsewhere:
-                    return None  # and all behind it is for the first thread
-                self.patience -= not me
+                elif peer.elsewhere:
+                    return None  # and the rest is for the first thread
         finally:
             self.taking = False
-        return None
+
+    def keeps(self, call: Any, me: int) -> bool:
+        """Launch a call; True if it is for the worker that has read it: the last one,
+        while no older one waits for a worker or for the first thread."""
+        busy = self.server._waiting or self.peer.elsewhere
+        last = type(call) is _Call and not self.rest.__length_hint__()
+        call.here = me if last and not busy else 0
+        call.launch()
+        if call.here < 0:
+            return True
+        call.here = 0
+        return False
 
     def call_help(self) -> None:
         """Give the turn to a worker if one is free and there is much to do for it."""
-        if self.patience > 0 or self.ended or self.wanted():
+        if self.ended or self.wanted():
             return
         self.patience = self.PATIENCE
         if self.watch():
