@@ -334,6 +334,7 @@ class CliTest(AppCase):
             (2, ["info", "http://h", "--token-file", tokens], two),
             (2, ["info", "http://h", "--token-file", os.devnull], "one token and noth"),
             (2, ["info", "http://h", "--mode", "1999"], "mode is"),
+            (2, ["info", "https://h", "--fingerprint", "x"], "SHA256 takes the 64 hex"),
         ]
         for status, words, wanted in cases:
             got, _, err = self.run_main(*words, target=[])

@@ -1123,6 +1123,7 @@ class HttpTest(Logged):
             {"ca_file": ca},
             {"fingerprint": print_},
             {"fingerprint": colons},
+            {"fingerprint": colons.replace("SHA256:", "sha256 Fingerprint=") + "\n"},
         ):
             async with self.client(server.url, **options) as client:
                 await client.ping()
@@ -1143,6 +1144,11 @@ class HttpTest(Logged):
             with self.subTest(text), self.assertRaisesRegex(ConnectionLost, text):
                 await self.client(url, **options).__aenter__()
         self.assertTrue(all(r.json["method"] == "server/discover" for r in server.seen))
+
+    async def test_fingerprints_that_are_none(self):
+        for text in ("", "ab", "sha1 Fingerprint=" + "AB:" * 20, "g" * 64):
+            with self.assertRaisesRegex(ValueError, "fingerprint= takes the 64 hex"):
+                self.client("https://localhost/", fingerprint=text)
 
     async def test_the_other_scheme(self):
         """Plain http to a TLS port and the reverse: said once nothing was heard."""

@@ -737,7 +737,7 @@ def _failure(error: Exception) -> tuple[int, str]:
         data = f" {_encode_text(error.data)}" if error.data is not None else ""
         return 3, f"the server says: {error}{_unasked(str(error) + data) or data}"
     text = str(error) + _unasked(str(error))
-    if isinstance(error, ClientError):
+    if isinstance(error, (ClientError, ValueError)):
         for theirs, ours in _OURS.items():
             text = text.replace(theirs, ours)
     refused = isinstance(error, HttpStatusError) and error.status in (401, 403)

@@ -43,6 +43,7 @@ from .transports import (
     _Calls,
     _checker,
     _Child,
+    _fingerprint,
     _header_params,
     _header_paths,
     _HttpTransport,
@@ -561,6 +562,8 @@ def _transport(
     if options.keys() != _TRANSPORT_OPTIONS.keys():
         unknown = sorted(options.keys() - _TRANSPORT_OPTIONS.keys())
         raise TypeError(f"Client has no option {', '.join(unknown)}")
+    if options["fingerprint"] is not None:
+        options["fingerprint"] = _fingerprint(options["fingerprint"])
     kept = os.environ if options["inherit_env"] else _KEPT_ENV
     inherited = {name: os.environ[name] for name in kept if name in os.environ}
     options["env"] = {**inherited, **(options["env"] or {})}

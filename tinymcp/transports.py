@@ -589,8 +589,13 @@ class _Connection:
 
 
 def _fingerprint(text: str) -> str:
-    """SHA-256 of a certificate as people write it, as hexdigest() does."""
-    return text.lower().replace("sha256:", "").replace(":", "").replace(" ", "")
+    """SHA-256 of a certificate as openssl prints it, as hexdigest() does."""
+    digits = text.rpartition("=")[2].strip().lower()
+    digits = digits.replace("sha256:", "").replace(":", "").replace(" ", "")
+    if len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+        wanted = "the 64 hex digits of a SHA-256"
+        raise ValueError(f"fingerprint= takes {wanted}, not {text!r:.120}")
+    return digits
 
 
 class _Http:
@@ -647,7 +652,7 @@ class _Http:
             import hashlib
 
             certificate = writer.get_extra_info("ssl_object").getpeercert(True)
-            if hashlib.sha256(certificate).hexdigest() != _fingerprint(pinned):
+            if hashlib.sha256(certificate).hexdigest() != pinned:
                 writer.transport.abort()
                 raise ConnectionLost(
                     f"{url.origin}: not the certificate that was pinned"
