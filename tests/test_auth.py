@@ -146,6 +146,12 @@ class Tokens(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "16 ASCII"):
                 rt._token_table(bad)
 
+    def test_a_principal_shows_no_claims(self):
+        shown = repr(Principal("me", ("write", "read"), claims={"jti": "secret"}))
+        self.assertEqual(shown, "Principal('me', scopes=['read', 'write'])")
+        self.assertEqual(repr(Principal("me", None)), "Principal('me', scopes=None)")
+        self.assertEqual(repr(Principal("me")), "Principal('me', scopes=[])")
+
     def test_the_environment_gives_a_token(self):
         with mock.patch.dict(os.environ, TINYMCP_TOKEN=TOKEN), self.live() as live:
             self.assertEqual(live.ask(call("who")).status, 401)

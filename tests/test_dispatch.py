@@ -1709,6 +1709,24 @@ class Questions(unittest.TestCase):
                 self.assertEqual(text_of(reply), wanted)
         self.assertEqual((ran, log), (["act"] * 2, []))
 
+    def test_what_async_handlers_get_wrong(self):
+        server, _ = make()
+
+        @server.tool
+        async def wait(ctx: Context) -> str:
+            await asyncio.to_thread(ctx.wait, 0.001)  # stops nobody
+            return str(ctx.wait(0.001))
+
+        @server.tool
+        async def forget(ctx: Context):
+            return ctx.confirm("Sure?", key="1")
+
+        with looped(server):
+            text = text_of(Peer(server, E).call("wait"))
+            self.assertIn("would stop every async handler: use await asyncio", text)
+            text = text_of(self.rounds(Peer(server, E), "forget", [YES]))
+            self.assertIn("a ctx call without await has no JSON form", text)
+
     def test_explicit_requests_MRT_07_MRT_09(self):
         person = {"action": "accept", "content": {"x": 1}}
         server, _ = asker()

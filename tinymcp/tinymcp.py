@@ -2391,6 +2391,10 @@ class Principal:
         self.expires = expires
         self.claims = claims
 
+    def __repr__(self) -> str:  # claims may hold secrets
+        scopes = None if self.scopes is None else sorted(self.scopes)
+        return f"Principal({self.subject!r}, scopes={scopes})"
+
     def may(self, scopes: frozenset[str]) -> bool:
         return self.scopes is None or scopes <= self.scopes
 
@@ -2848,6 +2852,9 @@ class _Ready:
         return bool(self.value)
 
 
+_Ready.__name__ = "ctx call without await"  # what _plain says has no JSON form
+
+
 class ElicitResult(_Awaitable):
     """What a person answered: `action` is accept, decline or cancel."""
 
@@ -2992,6 +2999,10 @@ class Context:
     def wait(self, seconds: float) -> bool:
         """Sleep in a def handler; returns True at once when the call is cancelled."""
         call = self._call
+        loaded: Any = sys.modules.get("asyncio") if call.handler.is_async else None
+        if loaded and loaded._get_running_loop():  # none on a thread of the handler's
+            text = "would stop every async handler: use await asyncio.sleep()"
+            raise RuntimeError(f"ctx.wait() {text}")
         if call.event is None:
             call.event = threading.Event()
         return call.cancelled or bool(call.event.wait(seconds))
