@@ -18,9 +18,10 @@ import tempfile
 import threading
 import time
 import unittest
+from typing import Annotated, Any, Optional
 from unittest import mock
 
-from tinymcp import cli
+from tinymcp import Context, Server, cli
 from tinymcp.client import Client, ClientError, ConnectionLost, InvalidReply, MCPError
 
 from .fakes import FakeStream
@@ -672,6 +673,43 @@ class TerminalTest(AppCase):
         screen.expect("ancel: ")
         screen.type("\x03")
         self.assertEqual(screen.end(), 130)
+
+
+class CheckTest(unittest.TestCase):
+    def test_parameters(self):
+        server = Server("check")
+
+        @server.tool
+        def clear(a: int, ctx: Context, x: Any = 1, n: Optional[int] = None) -> str:
+            """Says nothing."""
+
+        @server.tool
+        def odd(ctx, b=1, c: Annotated[int, {"maximum": 3}] = 5) -> str:
+            """Says all."""
+
+        @server.prompt
+        def ask(context, day="today") -> str:
+            """Says some."""
+
+        @server.resource("x://{day}")
+        def read(day) -> str:
+            """Says one."""
+
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(cli.check(server), 0)
+        odd = "warning: tool 'odd', parameter "
+        self.assertEqual(
+            re.findall("warning: .*", out.getvalue()),
+            [
+                f"{odd}'ctx' is an argument of the model; for the Context write ctx: "
+                "Context",
+                f"{odd}'b' takes any JSON: give it a type",
+                f"{odd}'c': its schema refuses its default: c: expected an integer <= "
+                "3, got 5",
+                "warning: prompt 'ask', parameter 'context' is an argument of the "
+                "model; for the Context write context: Context",
+            ],
+        )
 
 
 class AskTest(unittest.TestCase):

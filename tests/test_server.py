@@ -133,7 +133,17 @@ class Registration(unittest.TestCase):
         (lambda s: s.completion(lambda a: []), r"\(ref, argument, context\)"),
         (lambda s: s.completion(lambda a, b, c, d: []), r"\(ref, argument, context\)"),
         (lambda s: s.prompt(5), "a function is decorated"),
-        (lambda s: s.tool(add, colour=1), "there are check, inline, lock"),
+        (
+            lambda s: s.tool(add, colour=1),
+            "there are annotations, description, icons, inline, input_schema, lock, "
+            "meta, name, output_schema, rate, scopes, structured_output, timeout, titl",
+        ),
+        (lambda s: s.prompt(add, rate=1), "no option rate; there are desc.*, timeout"),
+        (lambda s: s.resource("x://{a}", x=1)(lambda a: 1), "give name="),
+        (lambda s: s.resource("x://{a}/", name="r", x=1)(lambda a: 1), ", mime_type, "),
+        (lambda s: s.tool(add, readonly=True), 'say annotations={"readOnlyHint": Tru'),
+        (lambda s: s.tool(add, destructive_hint=1), '{"destructiveHint": True}'),
+        (lambda s: s.tool(Command.write), "self is no argument: .* object.write"),
         (lambda s: s.tool(add, annotations={"destructive": True}), "destructiveHint, "),
         (
             lambda s: s.tool(add, annotations={"read_only_hint": True}),

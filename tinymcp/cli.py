@@ -8,7 +8,16 @@ import os
 import re
 import sys
 
-from .tinymcp import E, MCPError, Server, _decode, _encode, _encode_text
+from .tinymcp import (
+    E,
+    MCPError,
+    Server,
+    _compile,
+    _decode,
+    _encode,
+    _encode_text,
+    _Signature,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +87,7 @@ def _row(kind: str, record: Any) -> tuple[str, ...]:
 
 def _complaints(kind: str, record: Any) -> Iterator[str]:
     where = f"{kind} {record.name!r}"
+    yield from (f"{where}, parameter {fault}" for fault in _untyped(record))
     text = record.fields.get("description") or ""
     if len(text) > _DESCRIPTION:
         yield f"{where}: description over {_DESCRIPTION} characters"
@@ -93,6 +103,29 @@ def _complaints(kind: str, record: Any) -> Iterator[str]:
         yield from (f"{where}: {fault}" for fault in sorted(set(_faults(schema))))
     elif kind in ("resource", "template") and re.search(r"\s", record.name):
         yield f"{where}: white space in a URI"
+
+
+def _untyped(record: Any) -> Iterator[str]:
+    """Parameters of a function that a model may misunderstand."""
+    schema = record.fields.get("inputSchema") or {"properties": record.properties}
+    properties = dict(schema.get("properties") or {})
+    for parameter in _Signature(record.function, record.name, free=True).parameters:
+        name = parameter.name
+        field = properties.get(name)
+        bare = isinstance(field, dict) and not field.keys() - {"default", "description"}
+        if not bare or parameter.annotation is not object:
+            continue
+        if name in ("ctx", "context"):
+            text = f"for the Context write {name}: Context"
+            yield f"{name!r} is an argument of the model; {text}"
+        elif record.kind == "tool":  # others get text
+            yield f"{name!r} takes any JSON: give it a type"
+    for name, field in properties.items():
+        if isinstance(field, dict) and "default" in field:
+            alone = {**schema, "properties": {name: field}, "required": []}
+            wrong = _compile(alone, record.name)({name: field["default"]})
+            if wrong:
+                yield f"{name!r}: its schema refuses its default: {wrong}"
 
 
 def _faults(schema: Any) -> Iterator[str]:

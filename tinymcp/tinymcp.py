@@ -1635,7 +1635,12 @@ class _Signature:
         self.context: Optional[str] = None
         returns = plain.__annotations__.get("return", _NO_VALUE)
         self.returns = _Hints(f"{where}, return value", self.scope).resolve(returns)
+        owner = plain.__qualname__.rpartition(".")[0].replace("<locals>", "")
+        method = owner[-1:] not in ("", ".") and not (free or skip)  # it is in a class
         for star, name, hint, default in self.rows(plain)[skip:]:
+            if name in ("self", "cls") and hint is object and method:
+                text = f"register the bound method, object.{self.name}"
+                raise DefinitionError(f"{where}: {name} is no argument: {text}")
             hints = _Hints(f"{where}, parameter {star + name!r}", self.scope)
             if name in decided or (free and star == "**"):
                 continue
@@ -6833,8 +6838,8 @@ _HTTP = {
     "reuse_port": False,
 }
 _FOR_RUN = '; options of HTTP go to run("http", host=, port=, ...)'
-# Options that every kind of handler takes, and two that registration adds.
-_HOW = frozenset("inline lock timeout scopes properties check".split())
+# Options that every kind of handler takes; the list shows the first four.
+_HOW = frozenset("title description icons meta inline lock timeout scopes".split())
 _GUARDS = ("insecure", "token", "token_file", "auth", "client_ca")
 
 
@@ -7027,14 +7032,12 @@ class Server(_Core):
         bind: Any = None,
         **how: Any,
     ) -> Any:
-        unknown = how.keys() - _HOW
+        unknown = how.keys() - _HOW - {"properties", "check"}  # ours
         keys = ("uri", "uriTemplate", "name")
         name = next((fields[key] for key in keys if key in fields), kind)
         if unknown:
-            text = (
-                f"no option {', '.join(unknown)}; there are {', '.join(sorted(_HOW))}"
-            )
-            raise DefinitionError(f"{kind} {name!r}: {text}")
+            text = self._no_option(kind.replace("template", "resource"), unknown)
+            raise DefinitionError(f"{kind} {name!r}: no option {text}")
         scopes, timeout = how.get("scopes", ()), how.get("timeout")
         if isinstance(scopes, str) or {*map(type, scopes)} - {str}:
             raise DefinitionError(f"{kind} {name!r}: scopes= takes names: ('write',)")
@@ -7047,6 +7050,14 @@ class Server(_Core):
             )
         how.update(context=signature.context, is_async=signature.is_async, bind=bind)
         return record(kind, name, fields, function, **how)
+
+    def _no_option(self, kind: str, unknown: set[str]) -> str:
+        given = "".join(unknown).replace("_", "").lower()
+        for hint in map(_camel, ToolAnnotations._fields[1:]):
+            if kind == "tool" and hint[:-4].lower() in given:
+                return f'{", ".join(unknown)}: say annotations={{"{hint}": True}}'
+        known = {*_HOW, *getattr(self, f"add_{kind}").__kwdefaults__}
+        return f"{', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
 
     def _offer(self, record: Any, kind: str) -> None:
         self._registry.put(record)
