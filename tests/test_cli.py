@@ -505,6 +505,23 @@ class CliTest(AppCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(20), 130)
 
+    def test_watch_that_the_server_ends(self):
+        app = os.path.join(self.folder, "ending.py")
+        pathlib.Path(app).write_text(
+            "import threading, os, signal\n"
+            "from tinymcp import Server\n"
+            "server = Server('ending')\n"
+            "@server.resource('a:b')\n"
+            "def read() -> str:\n"
+            "    end = [os.getpid(), signal.SIGTERM]\n"
+            "    threading.Timer(0.2, os.kill, end).start()\n"
+            "    return 'x'\n"
+        )
+        command = ["--", sys.executable, *SITE, "-m", "tinymcp", "run", app]
+        status, _, err = self.run_main("watch", "a:b", *command, target=[])
+        self.assertEqual(status, 4)
+        self.assertEqual(err, "tinymcp: the server ended the subscription\n")
+
     def start(self, *words):
         first, *rest = words
         command = [sys.executable, *SITE, "-m", "tinymcp", first, *self.target, *rest]
@@ -697,14 +714,14 @@ class CheckTest(unittest.TestCase):
 
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(cli.check(server), 0)
-        odd = "warning: tool 'odd', parameter "
+        head = "warning: tool 'odd', parameter "
         self.assertEqual(
             re.findall("warning: .*", out.getvalue()),
             [
-                f"{odd}'ctx' is an argument of the model; for the Context write ctx: "
+                f"{head}'ctx' is an argument of the model; for the Context write ctx: "
                 "Context",
-                f"{odd}'b' takes any JSON: give it a type",
-                f"{odd}'c': its schema refuses its default: c: expected an integer <= "
+                f"{head}'b' takes any JSON: give it a type",
+                f"{head}'c': its schema refuses its default: c: expected an integer <= "
                 "3, got 5",
                 "warning: prompt 'ask', parameter 'context' is an argument of the "
                 "model; for the Context write context: Context",

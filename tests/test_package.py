@@ -107,6 +107,12 @@ class Package(unittest.TestCase):
         newest = re.search(r"^## .*?(\d+\.\d+\.\d+)", changes, re.MULTILINE)
         self.assertEqual(newest[1], tinymcp.__version__)
 
+    def test_an_old_python(self):
+        code = "import sys; sys.version_info = (3, 8, 1); import tinymcp"
+        (done,) = python((code, []))
+        text = "ImportError: tinymcp needs Python 3.9 or newer, this is 3.8"
+        self.assertEqual(done.stderr.splitlines()[-1], text)
+
     def test_typed(self):
         self.assertTrue((ROOT / "tinymcp" / "py.typed").exists())
 

@@ -536,11 +536,11 @@ class Binding(unittest.TestCase):
         server = quiet()
         for arguments, options, error, text in [
             (("sse",), {}, ValueError, "stdio, http or unix"),
-            (("unix",), {}, ValueError, "unix=PATH"),
+            (("unix",), {}, ValueError, "^unix needs unix=PATH$"),
             ((), {"colour": 1}, TypeError, "colour"),
             (("http",), {"host": "0.0.0.0"}, ValueError, "--insecure"),
             (("streamable-http",), {"host": "192.0.2.1"}, ValueError, "--insecure"),
-            (("http",), {"host": "::"}, ValueError, "--insecure"),
+            (("http",), {"host": "::"}, ValueError, "token_file= or token="),
             (("http",), {"port": "x"}, ValueError, "port= takes a number .*not 'x'"),
             (("http",), {"port": 70000}, ValueError, "0 to 65535, not 70000"),
             (("http",), {"host": None}, ValueError, "host= takes a name .*not None"),
@@ -713,7 +713,9 @@ class Command(unittest.TestCase):
         (["run", "APP", "--http", "0.0.0.0:0"], "--token-file"),
         (["run", "APP", "--http", "[::]:0"], "--token-file"),
         (["run", "APP", "--http", "0", "--log-level", "loud"], "log level"),
-        (["run", "APP", "--unix", "no/such/folder/s"], "No such file"),
+        (["run", "APP", "--unix", "no/such/s"], "listen on no/such/s: No such file"),
+        (["run", "APP", "--unix", "x" * 200], "x: AF_UNIX path too long"),
+        (["run", "APP", "--http", "0", "--unix", "x"], "one of --http and --unix"),
         (["check", "none.py"], "no such file"),
     ]
 
@@ -801,6 +803,19 @@ class Command(unittest.TestCase):
             "set(sys.modules)), 'loaded', file=sys.stderr))"
         )
         self.assertEqual(self.run_main("run", app)[2], "loaded\n")
+
+    @unittest.skipUnless(POSIX, "terminals")
+    def test_a_terminal_is_told(self):
+        import pty
+
+        there, here = pty.openpty()
+        self.addCleanup(os.close, there)
+        process = self.start("run", self.write(), stdin=here)
+        os.close(here)
+        self.assertIn(b"MCP on stdin; for HTTP: ", process.stderr.readline())
+        os.write(there, b"\4")  # the end, as a person types it
+        self.assertEqual(process.wait(PATIENCE), 0)
+        self.assertEqual(self.run_main("run", self.write())[2], "")
 
     def test_check(self):
         app = self.write()

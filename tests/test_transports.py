@@ -135,6 +135,10 @@ class ChildTest(Logged):
             with self.assertRaises(ConnectionLost):
                 await client.ping()
 
+    async def test_a_command_that_serves_nothing(self):
+        with self.assertRaisesRegex(ConnectionLost, r"code 0 before it ans.*run\(\)\?"):
+            await self.client([sys.executable, "-S", "-c", ""]).__aenter__()
+
     async def test_field_A19_both_sides_write(self):
         """200 calls of 50 kB at once, in both directions."""
         text = "x" * 50_000

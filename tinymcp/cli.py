@@ -565,13 +565,15 @@ async def _show_change(client: Client, options: Any, kind: str, uri: Any) -> Non
     sys.stdout.flush()
 
 
-async def _do_watch(client: Client, options: Any, words: list[str]) -> None:
+async def _do_watch(client: Client, options: Any, words: list[str]) -> int:
     kinds = dict.fromkeys(("tools", "prompts", "resources"), not words)
     async with client.subscribe(*words, **kinds) as changes:
         for uri in words:
             await _show_change(client, options, "now", uri)
         async for change in changes:
             await _show_change(client, options, change.kind, change.uri)
+    _note("the server ended the subscription")  # as it does when it ends itself
+    return 4
 
 
 async def _do_ping(client: Client, options: Any, words: list[str]) -> None:

@@ -46,6 +46,10 @@ import sys
 import threading
 import time
 
+if sys.version_info < (3, 9):  # noqa: UP036  (a copy of this file meets any Python)
+    _found = ".".join(map(str, sys.version_info[:2]))
+    raise ImportError(f"tinymcp needs Python 3.9 or newer, this is {_found}")
+
 
 class _Lazy:
     """A module that is imported when it is first used."""
@@ -7247,6 +7251,8 @@ class Server(_Core):
             raise ValueError(f'only HTTP takes {names}: run("http", ...) or --http')
         if unix is not None:
             self._run_loop(functools.partial(self._unix, unix))
+        elif transport == "unix":
+            raise ValueError("unix needs unix=PATH")
         elif transport in ("http", "streamable-http"):
             _check_bind(options)
             self._run_loop(functools.partial(self._http, options, None))
@@ -7258,6 +7264,9 @@ class Server(_Core):
             )
 
     def _run_stdio(self, in_fd: int, out_fd: int, loop: bool = False) -> None:
+        if os.isatty(in_fd):  # a person, who may wait for something to happen
+            way = "python3 -m tinymcp run APP --http 8000"
+            self._log("info", f"speaking MCP on stdin; for HTTP: {way}")
         outlet = _Outlet(out_fd, self._limits.queue)
         manager = self._exit = self._lifespan(self) if self._lifespan else None
         if loop or hasattr(manager, "__aenter__") or self._has_async():
@@ -7379,6 +7388,9 @@ class Server(_Core):
         try:
             server = await asyncio.start_unix_server(connected, path, backlog=1)
             _queue(server, free)
+        except OSError as error:
+            text = f"cannot listen on {path}: {error.strerror or error}"
+            raise OSError(error.errno, text) from None
         finally:
             os.umask(mask)
         self._log("info", f"serving on {path}")
@@ -7545,8 +7557,8 @@ def _check_bind(options: dict[str, Any]) -> None:
     if not _is_loopback(host) and not guarded:
         raise ValueError(
             f"binding {host} lets everybody on the network call the tools; "
-            "give --token-file FILE (token=), say --insecure (insecure=True) if that "
-            "is meant, or stay on 127.0.0.1"
+            "give --token-file FILE (token_file= or token=), say --insecure "
+            "(insecure=True) if that is meant, or stay on 127.0.0.1"
         )
 
 
@@ -7875,6 +7887,8 @@ def _run_app(server: Server, options: dict[str, Any]) -> None:
     if audit or values:
         server._audit = values
     http = options.pop("http", None)
+    if http is not None and "unix" in options:
+        raise ValueError("give one of --http and --unix")
     if http is None:
         return server.run(**options)
     host, _, port = http.rpartition(":")

@@ -886,7 +886,7 @@ class _Stream:
 
     async def open(self) -> None:
         """Connect; also after close()."""
-        self.lost = None
+        self.lost, self._heard = None, False
         try:
             reader = await self._connect()
         except OSError as error:
@@ -962,6 +962,7 @@ class _Stream:
                 f"skipped a line that is no message: {line[:80]!r} ({error.message})"
             )
             return
+        self._heard = True
         self._calls.receive(message)
 
     async def _reason(self) -> str:
@@ -1051,6 +1052,8 @@ class _Child(_Stream):
         if await self._wait(0.5):
             code = self._reap()
             text = f"the server exited with code {code}"
+            if code == 0 and not self._heard:
+                text += " before it answered: does it call server.run()?"
             if code < 0:
                 text = f"the server was ended by signal {-code}"
         words = self._tail.decode("utf-8", "replace").strip()[-500:]
