@@ -555,8 +555,8 @@ class CliTest(AppCase):
             await cli._run(Client(server), options, rest)
 
         server = None
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             read = {"contents": [{"uri": "x://y", "text": "7"}]}
             asyncio.run(watch("--json", "x://y", resources__read=read))
             asyncio.run(watch())

@@ -1132,6 +1132,16 @@ class Others(unittest.TestCase):
                 self.assertEqual(error["message"], "Internal error")
         self.assertEqual(len(log), 4)
 
+    def test_a_resource_may_say_what_is_wrong(self):
+        server, _ = make()
+
+        @server.resource("a:b")
+        def read() -> str:
+            raise ToolError("sensor unplugged")
+
+        error = Peer(server, E).ask("resources/read", uri="a:b")["error"]
+        self.assertEqual(error["message"], "sensor unplugged")
+
     def test_prompts_PRM_01_PRM_02_PRM_03(self):
         server, _ = make()
 

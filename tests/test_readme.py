@@ -119,9 +119,20 @@ class TablesTest(unittest.TestCase):
             (row,) = re.findall(rf"^\| `@server\.{kind}\((.+?)\)`", readme(), re.M)
             add = inspect.signature(getattr(tinymcp.Server, f"add_{kind}"))
             own = {p.name for p in add.parameters.values() if p.kind != p.VAR_KEYWORD}
-            named = row.split(", ")
+            first, star, *rest = row.split(", ")
+            self.assertEqual((star, first in ("name", "uri")), ("*", True), kind)
+            named = [first, *rest]
             self.assertEqual(set(named), rt._HOW | own - {"self", "function"}, kind)
             self.assertEqual(len(named), len(set(named)), kind)
+
+    def test_rows_show_what_goes_by_keyword_alone(self) -> None:
+        for name in ("run", "call", "serve_http"):
+            method = inspect.signature(getattr(tinymcp.Server, name))
+            kinds = [p.kind for p in method.parameters.values()]
+            before = kinds.index(inspect.Parameter.KEYWORD_ONLY) - 1
+            rows = re.findall(rf"`(?:await )?server\.{name}\((.+?)\)`", readme())
+            starred = [row.split(", ").index("*") for row in rows if "*" in row]
+            self.assertEqual({*starred}, {before}, name)
 
     def test_revisions(self) -> None:
         for revision in rt._LEGACY + rt._MODERN:
@@ -198,6 +209,8 @@ class CodeTest(unittest.TestCase):
         async with Client(command, env={"PYTHONPATH": ROOT}) as client:
             day = await client.read_resource("log://monday")
             self.assertEqual(day.text, "monday: nothing")
+            report = await client.get_prompt("report", {"day": "monday"})
+            self.assertIn("log://monday", report.text)
             async with client.subscribe("tank://level") as changes:
                 await client.call_tool("pour", {"litres": 2})
                 change = await changes.__anext__()
