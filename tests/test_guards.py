@@ -43,7 +43,8 @@ CONNECTION_LOOPS = frozenset()
 # of each engine (byte streams, HTTP, worker threads).
 BROAD_EXCEPT = frozenset(
     "_call _acall _load _receive _Auth.verified _Connection.run _Core._serve"
-    " _Core._failure _Handler.take _Turns.run_call _Turns.run_inline Server._log".split()
+    " _Core._failure _Handler.take _Turns.run_call _Turns.run_inline"
+    " Server._log".split()
 )
 
 # Each costs a small board milliseconds and memory that a server rarely needs.

@@ -4795,11 +4795,12 @@ class _Turns:
 
     def back(self) -> bool:
         """Take the turn that is on offer, unless another thread has it."""
-        with contextlib.suppress(IndexError):
+        try:
             self.offer.pop()
-            self.arm(self.in_fd, 0)
-            return True
-        return False
+        except IndexError:
+            return False
+        self.arm(self.in_fd, 0)
+        return True
 
     def tell(self, error: BaseException) -> None:
         self.server._log("critical", f"{type(error).__name__} in a call: {error}")
@@ -4843,9 +4844,13 @@ class _Turns:
             self.offer.pop()
             self.mine = True
 
-    def arm(self, fd: int, events: int) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed or replaced: the end
+    def arm(self, fd: int, events: int) -> bool:
+        """False at the end: the descriptor is closed, or another one by now."""
+        try:
             self.epoll.modify(fd, self.ONCE | events)
+        except (OSError, ValueError):
+            return False
+        return True
 
     def stop(self) -> None:
         """For a signal handler, on the first thread. Its read() goes on and finds the
