@@ -6,6 +6,7 @@ python3 -m benchmarks.experiments.NAME --counts   instructions an operation (val
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,25 @@ def compare(variants: dict[str, Callable[[int], object]], calls: int = 2000) -> 
             variant(calls)
             best = min(best, time.perf_counter() - start)
         print(f"{name:32} {best / calls * 1e6:8.2f} us")
+
+
+def over_pipes(serve: Callable[[int, int], None]) -> Callable[[int], None]:
+    """A variant whose operation is one message to a process that answers it."""
+
+    def variant(n: int) -> None:
+        (read, to), (back, write) = os.pipe(), os.pipe()
+        if not os.fork():
+            os.close(to)
+            serve(read, write)
+            os._exit(0)
+        for _ in range(n):
+            os.write(to, b"x" * 90)
+            os.read(back, 100)
+        for fd in (read, to, back, write):
+            os.close(fd)
+        os.wait()
+
+    return variant
 
 
 def _count(module: str, name: str, calls: int) -> int:

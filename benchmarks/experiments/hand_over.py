@@ -1,6 +1,7 @@
 """How a call gets from the reading thread to a worker and its reply to the pipe.
 
-us a call on 3.11: simple_queue 12 (taken), condition 19, thread_each 141.
+us a call on 3.11: simple_queue 12 (taken, where turns.py does not do), condition 19,
+thread_each 141.
 """
 
 import os
