@@ -5,11 +5,17 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; the
 # tests that send one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The workers of some hundred servers stay, and 8 MiB of stack for each of them are more
+# than 32 bits address.
+if sys.maxsize < 1 << 32:
+    threading.stack_size(1 << 20)
 
 # Where Python may write no .pyc files, each of some hundred child processes would
 # compile the runtime for itself: they get a place of their own for them.

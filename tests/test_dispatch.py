@@ -2456,13 +2456,22 @@ class Calls(unittest.TestCase):
 
     def test_no_thread_to_be_had(self):
         server, log = make()
-        server.add_tool(lambda: "x", name="t")
+        gate = Gate()
+        server.add_tool(gate.pass_through, name="gate")
+        server.add_tool(gate.pass_through, name="lane", lock="a")
         peer = Peer(server)
         with mock.patch.object(rt.threading.Thread, "start", side_effect=RuntimeError):
-            number = peer.begin("t")
-        self.assertEqual([level for level, _ in log], ["critical"])
-        self.assertEqual(peer.text("t"), "x")  # the next one brings a thread
-        self.assertEqual(text_of(peer.got(number)), "x")
+            for name in ("gate", "lane", "lane"):  # refused: nobody might ever come
+                self.assertIn("start no thread", peer.text(name))
+        self.assertEqual([level for level, _ in log], ["critical"] * 3)
+        self.settled(server)
+        first = peer.begin("gate")  # the next one brings a thread
+        gate.entered()
+        with mock.patch.object(rt.threading.Thread, "start", side_effect=RuntimeError):
+            second = peer.begin("gate")  # which this one waits for
+        gate.free.release(2)
+        for number in (first, second):
+            self.assertEqual(text_of(peer.got(number)), "done")
         self.settled(server)
 
     def test_lanes(self):

@@ -3853,12 +3853,17 @@ class _Core:
             self._spawn(call)
         elif call.here and call.here == threading.get_ident():
             call.here = -1
-        else:
-            self._hand_over(call)
+        elif not self._hand_over(call):
+            try:
+                if self._begin(call):
+                    none = ToolError("The server can start no thread: retry later")
+                    call.settle(self._failure(call, none))
+            finally:
+                self._leave(call)
 
     def _hand_over(self, job: Any) -> bool:
-        """To a free worker, a fresh one, or the first that will be free. The turn to
-        read is refused (False) where it would have to wait."""
+        """To a free worker, a fresh one, or the first that will be free. False if there
+        is no worker at all; or if the turn to read would have to wait for one."""
         turn, limits = job is self._turns, self._limits
         with self._lock:
             fresh = self._free <= 0 and self._threads < limits.workers
@@ -3867,11 +3872,11 @@ class _Core:
             self._free -= not fresh
             self._threads += fresh
         if fresh and not self._add_worker():
-            with self._lock:  # those that are there do it, or the next one
+            with self._lock:
                 self._threads -= 1
-                self._free -= not turn
-            if turn:
-                return False
+                if turn or not self._threads:
+                    return False
+                self._free -= 1  # those that are there do it
         self._queue.put(job)
         return True
 
