@@ -4668,7 +4668,8 @@ class _Turns:
         self.taking = False  # somebody launches what was read
         self.ended = False
         self.epoll: Any = None  # what the first thread waits for while it does not read
-        self.bell: Any = ()  # a pipe that is always ready, once it is asked for
+        # A pipe that is always ready, once it is asked for, and one for signals.
+        self.bell: Any = ()
         server._turns = self
         outlet.on_drain = _Ticker(server).wake
 
@@ -4732,6 +4733,7 @@ class _Turns:
                     call.launch()
                 elif self.keeps(call, me):
                     self.rest = None
+                    # `call` is Any: a batch may be one, but is never kept.
                     return call  # type: ignore[no-any-return]
                 elif peer.elsewhere:
                     return None  # and the rest is for the first thread
