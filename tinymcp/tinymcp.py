@@ -1989,7 +1989,7 @@ class _Handler:
             what = "lock=" if self.lane else "an async function"
             raise DefinitionError(
                 f"{kind} {name!r}: inline=True does not go with {what}: inline "
-                "handlers run on the reading thread and must never wait"
+                "handlers run on the thread of run() and must never wait"
             )
 
     def take(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -6945,7 +6945,7 @@ class Server(_Core):
 
         name, title, description (the docstring), annotations, icons, meta,
         input_schema (instead of the type hints), output_schema, structured_output
-        (None: by the return annotation), inline (runs on the reading thread: must never
+        (None: by the return annotation), inline (on the thread of run(): must never
         wait), lock (a lane: one call at a time), rate (calls, seconds), timeout (s).
         """
         return _decorator(self.add_tool, function, options)
