@@ -1445,6 +1445,93 @@ class Pipelines(unittest.TestCase):
             self.assertEqual([reply.json["id"] for reply in found], [1, 2, 3])
             self.assertEqual([reply.status for reply in found], [200, 404, 200])
 
+    def test_much_that_comes_while_a_call_waits_is_answered_in_order(self):
+        """More than the buffers of both sides hold: the reader stops reading."""
+        count = 4000
+        rest = b"".join(modern("tools/list", id=n) for n in range(count))
+        with Live() as live, live.client() as client:
+            client.send(modern("tools/call", {"name": "work"}, id=-1))
+            live.server.entered.wait(PATIENCE)
+            sending = threading.Thread(target=client.send, args=(rest,))
+            sending.start()
+            connection = next(iter(live.endpoint.connections))
+            soon(lambda: connection.more, "input while it waits")
+            live.server.proceed.set()
+            found = [client.reply().json["id"] for _ in range(count + 1)]
+            sending.join(PATIENCE)
+            self.assertEqual(found, [-1, *range(count)])
+
+    def test_input_byte_by_byte_and_before_the_connection_runs(self):
+        data = modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
+        with Live() as live, live.client() as client:
+            client.send(data)  # with the connect, as likely as not
+            self.assertEqual(client.reply().status, 200)
+            for n in range(len(data)):
+                client.send(data[n : n + 1])
+            self.assertEqual(client.reply().status, 200)
+
+    def test_an_idle_connection_holds_nothing_of_its_last_request(self):
+        text = "x" * 500_000
+        data = modern("tools/call", {"name": "echo", "arguments": {"text": text}})
+        with Live() as live, live.client() as client:
+            for _ in range(2):
+                client.send(data)
+                client.reply()
+            connection = next(iter(live.endpoint.connections))
+            soon(lambda: connection.reading, "it waits for the next request")
+            coroutine, held = connection.task.get_coro(), [connection.bell.value]
+            while hasattr(coroutine, "cr_frame"):
+                held += coroutine.cr_frame.f_locals.values()
+                coroutine = coroutine.cr_await
+            held += [getattr(connection, name) for name in connection.__slots__]
+            kinds = {type(value).__name__ for value in held}
+            self.assertIn("_Connection", kinds)
+            self.assertFalse(kinds & {"bytes", "bytearray", "_Exchange", "_Head"})
+
+    def test_a_request_that_arrives_at_the_end_is_served(self):
+        data = modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
+        with Live() as live, live.client() as client, live.client() as other:
+            other.send(modern("tools/call", {"name": "work"}))  # what the end waits for
+            live.server.entered.wait(PATIENCE)
+            client.send(data[:-1])
+            endpoint = live.endpoint
+            soon(lambda: any(c.state == "body" for c in endpoint.connections), "body")
+            live.loop.call_soon_threadsafe(live.stop.set)
+            soon(lambda: endpoint.closing, "the end")
+            client.send(data[-1:])
+            self.assertEqual(client.reply().json["result"]["isError"], False)
+            live.server.proceed.set()
+            self.assertEqual(other.reply().status, 200)
+
+    def test_what_a_first_step_tells_is_a_stream(self):
+        server = fixture()
+
+        @server.tool
+        async def told(ctx: Context) -> str:
+            """Tell before the first await."""
+            ctx.report_progress(1, 2)
+            if ctx.client_info.get("name") == "waits":
+                await asyncio.sleep(0.01)
+            return "done"
+
+        for name in ("waits", "does not"):
+            info = {"name": name, "version": "1"}
+            meta = {"progressToken": "p", "io.modelcontextprotocol/clientInfo": info}
+            for accept in ("text/event-stream", None):
+                data = modern("tools/call", {"name": "told"}, meta=meta)
+                if accept:
+                    field = b"\r\nAccept: text/event-stream\r\nHost"
+                    data = data.replace(b"\r\nHost", field, 1)
+                with self.subTest(name=name, accept=accept), Live(server) as live:
+                    with live.client() as client:
+                        client.send(data)
+                        reply = client.head()
+                        kind = reply.headers["content-type"]
+                        self.assertEqual(kind, "text/event-stream")
+                        progress, result = client.messages()
+                        self.assertEqual(progress["params"]["progress"], 1)
+                        self.assertEqual(result["id"], 1)
+
     def test_a_client_that_closed_gets_nothing_more_done(self):
         with Live() as live:
             client = live.client()
@@ -1513,9 +1600,8 @@ class Pipelines(unittest.TestCase):
             with Live() as live, live.client() as client:
                 client.send(request("GET", target="/healthz"))
                 client.reply()
-                protocol = next(iter(live.endpoint.connections)).transport
-                protocol = protocol.get_protocol()
-                live.loop.call_soon_threadsafe(protocol.reader.set_exception, error)
+                transport = next(iter(live.endpoint.connections)).transport
+                live.loop.call_soon_threadsafe(transport._fatal_error, error)
                 self.assertTrue(client.closed())
                 self.assertEqual([t for t in live.server.logged if "conn" in t], [])
 

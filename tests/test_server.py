@@ -60,6 +60,7 @@ def ask(server, method, **params):
     elif found.handler.is_async:
         server._owe(found, math.inf)
         rt._run_apart(rt._acall(found))
+        found.settle(found.rendered)
     else:
         server._owe(found, math.inf)
         found.settle(rt._call(found))

@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import contextvars
+import gc
+import inspect
+import io
 import json
 import math
 import os
@@ -603,50 +606,493 @@ class Engines(unittest.TestCase):
             piped.server.add_tool(lambda: "x", name="fine")
 
 
-class Eager(unittest.TestCase):
-    """The first step of an async handler, on every Python."""
+class Replies(rt._Peer):
+    """A peer whose calls are dispatched on the loop, as those of the real ones are."""
 
-    def test_it_is_the_step_of_a_task(self):
+    on_loop = True
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.session = rt._Session(D, {}, {})
+        self.bodies = {}
+
+    def call(self, tool, id=1, **arguments):
+        """The text of the reply if it is there at once, else None."""
+        found = self.server._dispatch(json.loads(call(tool, id, **arguments)), self)
+        if type(found) is tuple:
+            self.reply(*found)
+        else:
+            found.launch()
+        return self.text(id)
+
+    def reply(self, body, code):
+        self.bodies[json.loads(body)["id"]] = json.loads(body)
+
+    def text(self, id=1):
+        found = self.bodies.get(id)
+        return found and found["result"]["content"][0]["text"]
+
+    async def later(self, id=1):
+        end = time.monotonic() + PATIENCE
+        while id not in self.bodies and time.monotonic() < end:
+            await asyncio.sleep(0.001)
+        return self.text(id)
+
+
+def story(function):
+    STORIES.append(function)
+    return function
+
+
+STORIES = []
+
+
+@story
+async def ends(seen):
+    return "over"
+
+
+@story
+async def fails(seen):
+    raise ValueError("over")
+
+
+@story
+async def sleeps(seen):
+    before = asyncio.current_task()
+    await asyncio.sleep(0.001)
+    seen.append(asyncio.current_task() is before)
+    return "over"
+
+
+@story
+async def yields(seen):
+    for n in range(3):
+        seen.append(n)
+        await asyncio.sleep(0)
+    return "over"
+
+
+@story
+async def awaits_what_is_done(seen):
+    future = asyncio.get_running_loop().create_future()
+    future.set_result("over")
+    return await future
+
+
+@story
+async def times_out(seen):
+    try:
+        await asyncio.wait_for(asyncio.sleep(30), 0.01)
+    except asyncio.TimeoutError:
+        seen.append("time")
+    return "over"
+
+
+@story
+async def times_out_at_once(seen):
+    try:
+        await asyncio.wait_for(asyncio.sleep(30), 0)
+    except asyncio.TimeoutError:
+        seen.append("time")
+    return "over"
+
+
+@story
+async def times_out_in_a_block(seen):
+    if sys.version_info >= (3, 11):
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.sleep(30)
+        except TimeoutError:
+            seen.append("time")
+        seen.append(asyncio.current_task().cancelling())
+    return "over"
+
+
+@story
+async def gathers(seen):
+    async def part(n):
+        await asyncio.sleep(0)
+        return n
+
+    seen.extend(await asyncio.gather(part(1), part(2)))
+    if sys.version_info >= (3, 11):
+        async with asyncio.TaskGroup() as group:
+            parts = [group.create_task(part(n)) for n in (3, 4)]
+        seen.extend(part.result() for part in parts)
+    return "over"
+
+
+@story
+async def has_a_group_with_a_fault(seen):
+    async def fault():
+        raise KeyError("x")
+
+    if sys.version_info >= (3, 11):
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fault())
+                await asyncio.sleep(30)
+        except BaseExceptionGroup as error:  # noqa: F821  # since 3.11
+            seen.append(repr(error.exceptions))
+    return "over"
+
+
+@story
+async def keeps_its_context(seen):
+    CONTEXT.set("first")
+    await asyncio.sleep(0)
+    seen.append(CONTEXT.get())
+    token = CONTEXT.set("second")
+    await asyncio.sleep(0.001)
+    CONTEXT.reset(token)
+    seen.append(CONTEXT.get())
+    return "over"
+
+
+@story
+async def cancels_itself_and_waits(seen):
+    asyncio.current_task().cancel()
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+    await asyncio.sleep(0)
+    return "over"
+
+
+@story
+async def cancels_itself_and_yields(seen):
+    asyncio.current_task().cancel()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+    return "over"
+
+
+@story
+async def cancels_itself_and_awaits_a_task(seen):
+    async def part():
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            seen.append("part")
+            raise
+
+    inner = asyncio.ensure_future(part())
+    await asyncio.sleep(0)
+    asyncio.current_task().cancel()
+    try:
+        await inner
+    except asyncio.CancelledError:
+        seen.append(inner.cancelled())
+    return "over"
+
+
+@story
+async def cancels_itself_and_awaits_a_task_at_once(seen):
+    async def part():
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            seen.append("part")
+            raise
+
+    inner = asyncio.ensure_future(part())
+    asyncio.current_task().cancel()
+    try:
+        await inner
+    except asyncio.CancelledError:
+        seen.append(inner.cancelled())
+    return "over"
+
+
+@story
+async def is_cancelled_twice(seen):
+    task = asyncio.current_task()
+    task.cancel()
+    asyncio.get_running_loop().call_soon(task.cancel)
+    for _ in range(3):
+        try:
+            await asyncio.sleep(0.01)
+            seen.append("slept")
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+    return "over"
+
+
+@story
+async def awaits_what_refuses_to_be_cancelled(seen):
+    async def part():
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            return "refused"
+
+    inner = asyncio.ensure_future(part())
+    await asyncio.sleep(0)
+    asyncio.current_task().cancel()
+    seen.append(await inner)
+    return "over"
+
+
+@story
+async def awaits_what_is_no_future(seen):
+    class Odd:
+        def __await__(self):
+            yield "odd"
+
+    try:
+        await Odd()
+    except RuntimeError:
+        seen.append("refused")
+    return "over"
+
+
+@story
+async def awaits_itself(seen):
+    try:
+        await asyncio.current_task()
+    except RuntimeError:
+        seen.append("refused")
+    return "over"
+
+
+CONTEXT = contextvars.ContextVar("context", default="outside")
+
+
+class FirstStep(unittest.TestCase):
+    """The first step of an async handler is taken at once, and is that of a task."""
+
+    def run_loop(self, main, *functions, loop=asyncio.new_event_loop, **limits):
+        server = Server("t", "0", limits=Limits(**limits))
+        server._log = mock.Mock()
+        for function in functions:
+            server.add_tool(function)
+        loop, complaints = loop(), []
+        loop.set_exception_handler(lambda loop, context: complaints.append(context))
+
+        async def whole():
+            server._loop = rt._Loop(server)
+            await main(Replies(server))
+            await server._loop.drain(1.0)
+
+        try:
+            loop.run_until_complete(whole())
+            loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            loop.close()
+        gc.collect()
+        errors = [context.get("exception") for context in complaints]
+        self.assertEqual([e for e in errors if type(e) is not KeyboardInterrupt], [])
+
+    def as_a_task(self, function):
+        """What a task of its own would see, and its outcome."""
         seen = []
 
-        async def step(value):
-            seen.append((asyncio.current_task(), context.get()))
-            context.set(value)
-            if value == "waits":
-                with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(asyncio.sleep(30), 0.01)
-                asyncio.current_task().cancel()
+        async def main():
+            return await asyncio.ensure_future(function(seen))
+
+        try:
+            seen.append(asyncio.run(main()))
+        except Exception as error:
+            seen.append(f"{type(error).__name__}: {error}")
+        return seen
+
+    def test_a_call_lives_as_a_task_does(self):
+        for function in STORIES:
+            with self.subTest(function.__name__):
+                seen = []
+
+                async def tool(function=function, seen=seen) -> str:
+                    return await function(seen)
+
+                async def main(peer, seen=seen):
+                    seen.append(peer.call("tool") or await peer.later())
+
+                tool.__signature__ = inspect.Signature()
+                self.run_loop(main, tool)
+                self.assertEqual(seen, self.as_a_task(function))
+
+    def test_what_does_not_wait_costs_no_turn_of_the_loop(self):
+        async def main(peer):
+            me, tasks = asyncio.current_task(), []
+
+            async def which() -> str:
+                tasks.append(asyncio.current_task())
+                CONTEXT.set("inside")
+                return "over"
+
+            peer.server.add_tool(which)
+            for n in range(3):
+                self.assertEqual(peer.call("which", n), "over")
+                self.assertIs(asyncio.current_task(), me)
+                self.assertEqual(CONTEXT.get(), "outside")
+            self.assertNotIn(None, tasks)
+            self.assertNotIn(me, tasks)
+            self.assertEqual(peer.calls, {})
+            self.assertFalse(peer.server._owes())
+
+        self.run_loop(main)
+
+    def test_without_a_current_task(self):
+        """A message that a callback of the loop reads."""
+
+        async def main(peer):
+            loop, texts = asyncio.get_running_loop(), []
+            loop.call_soon(lambda: texts.append(peer.call("plain")))
+            await asyncio.sleep(0)
+            self.assertEqual(texts, ["outside 0"])
+
+        self.run_loop(main, plain)
+
+    def test_each_call_that_waits_has_a_task_until_its_end(self):
+        tasks = []
+
+        async def waits() -> str:
+            tasks.append(asyncio.current_task())
+            await asyncio.sleep(0.01)
+            return "over"
+
+        async def main(peer):
+            for n in range(3):
+                self.assertIsNone(peer.call("waits", n))
+            self.assertEqual(len(peer.calls), 3)
+            for n in range(3):
+                self.assertEqual(await peer.later(n), "over")
+            self.assertEqual(len(set(tasks)), 3)
+            await asyncio.sleep(0)
+            self.assertTrue(all(task.done() for task in tasks))
+            self.assertFalse(peer.server._loop.tasks)
+
+        self.run_loop(main, waits)
+
+    def test_done_callbacks_of_its_task_are_called(self):
+        ended = []
+
+        async def registers() -> str:
+            asyncio.current_task().add_done_callback(ended.append)
+            return "over"
+
+        async def main(peer):
+            self.assertEqual(peer.call("registers"), "over")
+            self.assertEqual(peer.call("plain", 2), "outside 0")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self.assertEqual(len(ended), 1)
+
+        self.run_loop(main, registers, plain)
+
+    def test_a_call_that_is_given_up_in_its_wait_is_cancelled(self):
+        seen = []
+
+        async def waits() -> str:
+            try:
                 await asyncio.sleep(30)
-            return value
+            finally:
+                seen.append("over")
+            return ""
 
-        async def main():
-            make, me = rt._eager(asyncio.get_running_loop()), asyncio.current_task()
-            short, long = make(step("short")), make(step("waits"))
-            self.assertEqual(len(seen), 2)  # before the loop has turned
-            self.assertEqual((short.done(), long.done()), (True, False))
-            self.assertIs(asyncio.current_task(), me)
-            self.assertEqual(await short, "short")
-            with self.assertRaises(asyncio.CancelledError):
-                await long
-            self.assertEqual(seen, [(short, "outside"), (long, "outside")])
+        async def main(peer):
+            peer.call("waits")
+            peer.calls[1].cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.assertEqual(seen, ["over"])
+            self.assertEqual(peer.bodies, {})
 
-        context = contextvars.ContextVar("context")
-        context.set("outside")
-        asyncio.run(main())
+        self.run_loop(main, waits)
 
-    def test_a_fault_in_it_belongs_to_the_task(self):
-        async def fault():
-            raise KeyError("x")
+    def test_the_deadline_of_a_call_that_waits(self):
+        async def waits() -> str:
+            await asyncio.sleep(30)
+            return ""
 
-        async def main():
-            task = rt._eager(asyncio.get_running_loop())(fault())
-            with self.assertRaises(KeyError):
-                await task
+        async def main(peer):
+            peer.call("waits")
+            self.assertIn("No result within 0.05 s", await peer.later())
 
-        asyncio.run(main())
+        self.run_loop(main, waits, call_timeout=0.05)
+
+    def test_a_call_that_begins_as_the_last_one_ends_has_its_grace(self):
+        async def main(peer):
+            server, proceed = peer.server, threading.Event()
+
+            def work() -> str:
+                proceed.wait(PATIENCE)
+                return "worked"
+
+            async def late() -> str:
+                proceed.set()
+                soon(lambda: not server._owes(), "the other has ended")
+                await asyncio.sleep(0.02)
+                return "over"
+
+            server.add_tool(work)
+            server.add_tool(late)
+            peer.call("work", 1)
+            draining = asyncio.ensure_future(server._loop.drain(PATIENCE))
+            await asyncio.sleep(0)
+            self.assertIsNotNone(server._drained)
+            peer.call("late", 2)
+            await draining
+            self.assertEqual((peer.text(1), peer.text(2)), ("worked", "over"))
+
+        self.run_loop(main)
+
+    def test_too_many_in_flight_do_not_begin(self):
+        begun = []
+
+        async def waits() -> str:
+            begun.append(1)
+            await asyncio.sleep(0.01)
+            return "over"
+
+        async def main(peer):
+            for n in range(3):
+                try:
+                    peer.call("waits", n)
+                except KeyError:  # an error has no result
+                    self.assertEqual(peer.bodies[n]["error"]["code"], 429)
+            self.assertEqual(begun, [1, 1])
+            await peer.later(0)
+
+        self.run_loop(main, waits, in_flight=2)
+
+    def test_a_long_lane_is_no_deep_stack(self):
+        async def ordered(n: int) -> str:
+            if n == 0:
+                await asyncio.sleep(0)
+            return f"{n}"
+
+        async def main(peer):
+            peer.server.add_tool(ordered, lock="bus")
+            for n in range(1500):
+                peer.call("ordered", n, n=n)
+            self.assertEqual(await peer.later(1499), "1499")
+
+        self.run_loop(main, in_flight=2000, waiting=2000)
+
+    def test_a_call_within_a_call(self):
+        """A handler that sends its own server a message."""
+
+        async def main(peer):
+            async def outer() -> str:
+                me = asyncio.current_task()
+                inner = peer.call("plain", 2)
+                self.assertIs(asyncio.current_task(), me)
+                return inner
+
+            peer.server.add_tool(outer)
+            self.assertEqual(peer.call("outer"), "outside 0")
+
+        self.run_loop(main, plain)
 
     def test_what_others_schedule_is_theirs(self):
         """A thread may schedule something just when the task does."""
+        seen = []
 
         class Loop(asyncio.SelectorEventLoop):
             def call_soon(self, *arguments, **options):
@@ -654,17 +1100,60 @@ class Eager(unittest.TestCase):
                 super().call_soon(seen.append, "other")
                 return handle
 
-        async def step():
-            seen.append("step")
+        async def main(peer):
+            for n in range(3):
+                peer.call("yields", n)
+                self.assertEqual(await peer.later(n), f"{n + 1}")
+            self.assertIn("other", seen)
 
-        async def main():
-            await rt._eager(asyncio.get_running_loop())(step())
+        async def yields() -> str:
+            steps.append(1)
+            await asyncio.sleep(0)
+            return f"{len(steps)}"
 
-        seen, loop = [], Loop()
-        with contextlib.closing(loop):
-            loop.run_until_complete(main())
-        self.assertEqual(seen.count("step"), 1)
-        self.assertIn("other", seen)
+        steps = []
+        self.run_loop(main, yields, loop=Loop)
+
+    def test_what_ends_more_than_the_call(self):
+        """Ctrl-C in a program that embeds us, and an error that means none."""
+
+        async def main(peer):
+            for n, error in enumerate([KeyboardInterrupt, GeneratorExit, SystemExit]):
+
+                async def tool(error=error) -> str:
+                    raise error
+
+                tool.__signature__ = inspect.Signature()
+                peer.server.add_tool(tool, name=error.__name__)
+                try:
+                    peer.call(error.__name__, n)
+                except KeyboardInterrupt:
+                    self.assertIs(error, KeyboardInterrupt)
+                self.assertEqual(peer.text(n), error.__name__)
+                self.assertEqual(peer.calls, {})
+                self.assertEqual(peer.call("plain", "p"), "outside 0")
+
+        self.run_loop(main, plain)
+
+    def test_its_stack_can_be_printed(self):
+        async def waits() -> str:
+            await asyncio.sleep(0.01)
+            return "over"
+
+        async def main(peer):
+            peer.call("waits")
+            task, out = peer.calls[1].task, io.StringIO()
+            self.assertIn("_acall", repr(task))
+            task.print_stack(file=out)
+            self.assertIn("_acall", out.getvalue())
+            await peer.later()
+
+        self.run_loop(main, waits)
+
+
+async def plain() -> str:
+    cancelling = getattr(asyncio.current_task(), "cancelling", int)()
+    return f"{CONTEXT.get()} {cancelling}"
 
 
 @unittest.skipUnless(hasattr(select, "epoll"), "only the first thread reads")
@@ -770,7 +1259,9 @@ class Turns(unittest.TestCase):
             piped.send(line("ping", id="p"))
             self.assertEqual(piped.read()["id"], "p")
             lines = piped.server._open.lines
-            self.assertEqual(sum(map(len, lines())), workers + 1)
+            # One that was answered before may not have been counted out yet.
+            count = workers + 1
+            soon(lambda n=count, f=lines: sum(map(len, f())) == n, "all are open")
             piped.server.proceed.set()
             ends = {piped.read()["id"] for _ in range(workers + 1)}
             self.assertEqual(ends, {f"slow {n}" for n in range(workers)} | {"waits"})

@@ -1091,8 +1091,12 @@ def _compile(
     while compiler.targets:
         compiler.node(compiler.targets.pop())
     steps, base = limits.schema_work, compiler.bases[id(schema)]
+    table: Any = compiler.tables.get(root, {})
+    free = {kind for kind, rules in table.items() if not rules}  # all of that type fit
 
     def full(value: Any) -> Optional[str]:
+        if type(value) in free:
+            return None
         try:
             fault = root(value, _Work(steps, base, value), None)
         except RecursionError:
@@ -1101,8 +1105,7 @@ def _compile(
 
     nodes = {k: compiler.node(v) for k, v in schema.get("properties", {}).items()}
     tables: Any = {name: compiler.tables.get(node) for name, node in nodes.items()}
-    rules = compiler.tables.get(root, {}).get(dict)
-    if rules != (compiler.members,) or None in tables.values():
+    if table.get(dict) != (compiler.members,) or None in tables.values():
         return full
     required = schema.get("required", ())
     leaves = compiler.leaves.issuperset(nodes.values())
@@ -2434,6 +2437,7 @@ class _Peer:
     __slots__ = "server session calls principal era denied".split()
     can_ask = True  # false where a legacy request from us could not be delivered
     inline = True  # whether this is the thread that inline handlers belong to
+    on_loop = False  # whether it is dispatched on the loop that async handlers run on
 
     def __init__(self, server: Any, session: Optional[_Session] = None) -> None:
         self.server = server
@@ -2506,6 +2510,7 @@ class _Call:
     cancelled = False
     event: Any = None
     task: Any = None
+    rendered: Optional[_Reply] = None  # of an async handler
     held = 0  # bytes that an async call holds while it runs
     here = 0  # the thread that has read it and may run it; -1: it will
     progress = -math.inf
@@ -2538,12 +2543,14 @@ class _Call:
         return True
 
     def launch(self) -> None:
-        self.server._launch(self)
+        if self.task is None:  # else it runs already
+            self.server._launch(self)
 
     def settle(self, reply: Optional[_Reply]) -> None:
         """The only way to the reply of a call that was launched; works once."""
         if reply is None:
-            self.server._ask_legacy(self)
+            if self.asking is not None:
+                self.server._ask_legacy(self)
         elif self.claim():
             try:
                 self.peer.reply(*reply)
@@ -2566,9 +2573,10 @@ class _Call:
         self.server._withdraw(self)
         if self.event is not None:
             self.event.set()
-        if self.task is not None:
+        task = self.task
+        if task is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
         if not self.done and self.peer.ready():
@@ -2580,6 +2588,10 @@ class _Call:
             self.server._seal.use(self.sealed)
         self.position = 0
         return {**self.arguments, self.handler.context: Context(self)}
+
+
+def _too_many() -> MCPError:
+    return MCPError(TOO_MANY_REQUESTS, "Too many requests in progress")
 
 
 def _notification(method: str, params: dict[str, Any]) -> bytes:
@@ -2605,22 +2617,27 @@ def _call(call: _Call) -> Optional[_Reply]:
 
 
 async def _acall(call: _Call) -> None:
-    """Run an async handler and settle its call."""
+    """Run an async handler; what `_call` would return is in call.rendered then. If
+    it has waited, nobody looks there: it settles its call."""
     server, handler = call.server, call.handler
     try:
         given = call.arguments if handler.context is None else call.keywords()
         value = handler.function(**given)
         if hasattr(value, "__await__"):  # a wrapper may have awaited it already
             value = await value
-        reply = server._render(call, value)
+        call.rendered = server._render(call, value)
     except BaseException as error:  # CancelledError too
         if call.done:  # cancelled or timed out: nobody waits, nothing went wrong
             return
-        reply = server._failure(call, error)
-        if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
-            call.settle(reply)  # the loop is closing, or Ctrl-C in an embedding program
+        call.rendered = server._failure(call, error)
+        closing = isinstance(error, GeneratorExit) and call.task is not None
+        if closing or isinstance(error, KeyboardInterrupt):
+            # The loop is closing, or Ctrl-C in an embedding program.
+            call.settle(call.rendered)
             raise
-    call.settle(reply)
+    finally:
+        if call.task is not None:
+            server._over(call)
 
 
 class _Batch:
@@ -3265,6 +3282,8 @@ class _Core:
     _lifespan_value: Any = None
     _alarm = math.inf  # when the engine will call _tick by itself
     _spawn: Any = None  # the engine's: run an async call on its loop
+    _step: Any = None  # the engine's: take its first step at once, on the loop's thread
+    _over: Any = None  # the engine's: it has ended in a later one
     _drained: Any = None  # an Event that someone waits on at the end
     _eras = (True, True)  # legacy, modern
     _instructions: Optional[str] = None
@@ -3778,18 +3797,28 @@ class _Core:
     def _start(self, call: _Call, arguments: dict[str, Any]) -> Any:
         """Run an inline handler now; a _Call to launch for everything else."""
         call.arguments = arguments
-        if call.handler.inline and call.peer.inline:
+        handler, reply = call.handler, None
+        if handler.inline and call.peer.inline:
             reply = _call(call)
-            if reply is not None:
-                call.done = True
-                return reply
-        return self._accept(call)
+        elif handler.is_async and call.peer.on_loop:
+            # What is in order, or large, is counted first: `_enqueue`.
+            if not handler.lane and call.size <= _LARGE:
+                if len(call.peer.calls) >= self._limits.in_flight:
+                    raise _too_many()
+                reply = self._step(call)
+        if reply is not None:
+            call.done = True
+            return reply
+        if call.task is None:
+            return self._accept(call)
+        call.peer.calls[call.id] = call  # it has begun, and waits for something
+        self._owe(call, handler.timeout or self._limits.call_timeout)
+        return call
 
     def _accept(self, call: _Call) -> _Call:
-        calls = call.peer.calls
-        if len(calls) >= self._limits.in_flight:
-            raise MCPError(TOO_MANY_REQUESTS, "Too many requests in progress")
-        calls[call.id] = call
+        if len(call.peer.calls) >= self._limits.in_flight:
+            raise _too_many()
+        call.peer.calls[call.id] = call
         return call
 
     def _owe(self, call: _Call, seconds: float) -> bool:
@@ -4541,12 +4570,13 @@ def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> No
 class _FdPeer(_Peer):
     """The other end of stdin and stdout."""
 
-    __slots__ = "outlet inline elsewhere".split()
+    __slots__ = "outlet inline on_loop elsewhere".split()
 
     def __init__(self, server: _Core, outlet: _Outlet) -> None:
         super().__init__(server)
         self.outlet = outlet
         self.inline = True
+        self.on_loop = server._loop is not None
         self.elsewhere: collections.deque[_Call] = collections.deque()
 
     def run(self, call: _Call) -> None:
@@ -4883,9 +4913,9 @@ class _Turns:
 
 
 def _eager(loop: Any) -> Any:
-    """What makes a task and takes its first step at once: a handler that waits for
-    nothing then costs no turn of the loop. asyncio can do it since 3.12; before, the
-    step that Task() schedules is taken back and run in its context, as the task's."""
+    """What makes a task and takes its first step at once, if the loop allows it: most
+    async calls end in it, and need no turn of the loop. asyncio can since 3.12; before,
+    the step that Task() schedules is taken back."""
     import asyncio
 
     task: Any = asyncio.Task
@@ -4894,26 +4924,71 @@ def _eager(loop: Any) -> Any:
     ready = getattr(loop, "_ready", None)
     if type(ready) is not collections.deque:  # uvloop
         return loop.create_task
-    current = asyncio.current_task
-    leave, enter = asyncio.tasks._leave_task, asyncio.tasks._enter_task
+    tasks: Any = asyncio.tasks
+    current = tasks._current_tasks
 
-    def make(coroutine: Any) -> Any:
-        made = task(coroutine, loop=loop)
+    def make(coroutine: Any, name: Any = None) -> Any:
+        made = task(coroutine, loop=loop, name=name)
         last = ready.pop()
         if getattr(last._callback, "__self__", None) is not made:
             ready.append(last)  # a thread has just scheduled something
             return made
-        around = current(loop)
-        if around is not None:
-            leave(loop, around)
+        around = current.pop(loop, None)
         try:
             last._context.run(last._callback)
         finally:
             if around is not None:
-                enter(loop, around)
+                current[loop] = around
         return made
 
     return make
+
+
+class _Bell:
+    """What one task awaits. When it rings, the task takes its next step at once, if no
+    other one is taking a step: a Future would cost a turn of the loop and a system
+    call, more than the rest of a short request. On the loop's thread only.
+    """
+
+    __slots__ = "engine wakeup home value get_loop _asyncio_future_blocking".split()
+
+    def __init__(self, engine: _Loop) -> None:
+        self.engine = engine
+        self.get_loop = engine.get_loop
+        self.wakeup: Any = None  # the task's next step, while it waits
+        self.home: Any = None  # the context of its steps
+        self.value: Any = None
+
+    def ring(self, value: Any = None) -> None:
+        """Wake the task with a value. It is lost if the task does not wait."""
+        wakeup, self.wakeup = self.wakeup, None
+        if wakeup is None:
+            return
+        self.value = value
+        if self.engine.current() is None:
+            self.home.run(wakeup, self)
+        else:
+            self.engine.loop.call_soon(wakeup, self, context=self.home)
+
+    def __await__(self) -> Any:
+        self._asyncio_future_blocking = True
+        yield self
+        value, self.value = self.value, None
+        return value
+
+    # As a future, to the task
+
+    result = type(None)  # it returns None: the value goes another way
+
+    def add_done_callback(self, function: Any, *, context: Any = None) -> None:
+        self.wakeup, self.home = function, context
+
+    def cancel(self, msg: Any = None) -> bool:
+        """False: the task throws by itself at its next step, which is soon."""
+        wakeup, self.wakeup = self.wakeup, None
+        if wakeup is not None:
+            self.engine.loop.call_soon(wakeup, self, context=self.home)
+        return False
 
 
 class _Loop:
@@ -4922,6 +4997,7 @@ class _Loop:
     def __init__(self, server: _Core) -> None:
         import asyncio
         import contextvars
+        import weakref
 
         self.server = server
         self.loop = asyncio.get_running_loop()
@@ -4934,7 +5010,14 @@ class _Loop:
         # More functions that are called with the time and tell when to come again.
         self.extra: list[Callable[[float], Optional[float]]] = []
         self.make = _eager(self.loop)
+        self.get_loop = weakref.ref(self.loop)  # no call can be cheaper
+        current: Any = asyncio.current_task
+        if sys.version_info < (3, 12):  # it is no C function yet
+            tasks: Any = asyncio.tasks
+            current = tasks._current_tasks.get
+        self.current = functools.partial(current, self.loop)
         server._wake, server._spawn = self.wake, self.spawn
+        server._step, server._over = self.step, self.over
         server._alarm = math.inf  # that of another loop is gone with it
         server._watch_idle()
 
@@ -4971,26 +5054,39 @@ class _Loop:
             self.call(self._start, call)
 
     def _start(self, call: _Call) -> None:
-        server = self.server
-        if not server._begin(call):
-            return server._leave(call)
-        task = self.make(self._run(call))
+        if not self.server._begin(call):
+            return self.server._leave(call)
+        reply = self.step(call)
+        if call.task is None:
+            try:
+                call.settle(reply)
+            finally:
+                self._left(call)
+        return None
+
+    def step(self, call: _Call) -> Optional[_Reply]:
+        """The first step of an async call: its reply, or None. Then it has a task if it
+        waits, and none if it asks."""
+        task = self.make(_acall(call), name=call.name)
         if not task.done():
             call.task = task
             self.tasks.add(task)
-        return None
+        return call.rendered
 
-    async def _run(self, call: _Call) -> None:
-        """A task whose end costs no turn of the loop. It always begins: what cancels
-        it comes by the loop too, and later."""
+    def over(self, call: _Call) -> None:
+        """The call has ended in another step than its first."""
+        self.tasks.discard(call.task)
+        call.task = None
         try:
-            await _acall(call)
+            call.settle(call.rendered)
         finally:
-            self.tasks.discard(call.task)
-            if (call.handler.lane or call.held) and not self.loop.is_closed():
-                # Not from here: the next one would see this one's context variables.
-                leave = self.server._leave
-                self.loop.call_soon(leave, call, context=self.context)
+            self._left(call)
+
+    def _left(self, call: _Call) -> None:
+        if (call.handler.lane or call.held) and not self.loop.is_closed():
+            # Not from here: a long lane would be as deep a stack.
+            leave = self.server._leave
+            self.loop.call_soon(leave, call, context=self.context)
 
     async def drain(self, seconds: float) -> None:
         """Wait until no call is open, for so long at the most; then give them up."""
@@ -5001,9 +5097,11 @@ class _Loop:
         # A worker thread may be the one that sets it.
         drained = SimpleNamespace(set=functools.partial(self.call, event.set))
         self.server._drained = drained
-        if self.server._owes():
+        end = time.monotonic() + seconds
+        while self.server._owes() and time.monotonic() < end:
+            event.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(event.wait(), seconds)
+                await asyncio.wait_for(event.wait(), end - time.monotonic())
         for call in _open_calls(self.server):
             call.cancel()
         if self.tasks:  # cancelled handlers get a moment for their finally
@@ -5059,6 +5157,7 @@ class _WriterPeer(_Peer):
     """The other end of an asyncio reader and writer: socket, UART, pipe."""
 
     __slots__ = "writer transport loop sent mark draining".split()
+    on_loop = True
 
     def __init__(self, server: _Core, writer: Any, loop: _Loop) -> None:
         super().__init__(server)
@@ -5322,8 +5421,9 @@ def _framing(headers: dict[str, str], old: bool) -> tuple[int | None, bool]:
     return int(length) if len(length) < 19 else 1 << 62, False
 
 
-# [(bytes up to the length, the length, bytes after it, head)] for each set of limits
-_HEADS: dict[tuple[int, ...], list[tuple[bytes, bytes, bytes, _Head]]] = {}
+# [(bytes up to the length, the length, bytes after it, all three, head)] for each set
+# of limits
+_HEADS: dict[tuple[int, ...], list[tuple[bytes, bytes, bytes, bytes, _Head]]] = {}
 
 
 class _HttpReader:
@@ -5389,7 +5489,9 @@ class _HttpReader:
         """A head as it came before, but for the digits of its length."""
         buffer, at, kept = self._buffer, self._at, self._kept
         for index, entry in enumerate(kept):
-            before, digits, after, head = entry
+            before, digits, after, whole, head = entry
+            if not index and buffer.startswith(whole, at):
+                return self._begin(head, at + len(whole))
             if not buffer.startswith(before, at):
                 continue
             stop = at + len(before)
@@ -5401,7 +5503,7 @@ class _HttpReader:
                     continue
                 if not same:
                     head = tuple.__new__(_Head, (*head[:-1], int(given)))  # in C
-                    entry = before, given, after, head
+                    entry = before, given, after, before + given + after, head
             kept[index] = kept[0]  # a list that only grows: threads may share it
             kept[0] = entry
             return self._begin(head, stop + len(after))
@@ -5432,7 +5534,7 @@ class _HttpReader:
             digits = b"%d" % head.length
             cut = block.lower().find(b"\r\ncontent-length: %b\r\n" % digits) + 18
         if cut >= 18 and len(block) <= min(_KEPT_HEAD, head_bytes - 16):
-            entry = block[:cut], digits, block[cut + len(digits) :], head
+            entry = block[:cut], digits, block[cut + len(digits) :], block, head
             self._kept[:] = [entry, *self._kept[: _KEPT_HEADS - 1]]
         return self._begin(head, stop)
 
@@ -5461,7 +5563,9 @@ class _HttpReader:
         body = buffer
         if at or isinstance(buffer, bytes):
             body = buffer[at:stop]
-            self._advance(stop)
+            self._at = stop
+            if stop == len(buffer):
+                self._buffer, self._at = b"", 0  # an idle connection holds nothing
         else:  # it came in pieces: handed over, not copied
             self._buffer = bytes(memoryview(buffer)[stop:])
             del buffer[stop:]
@@ -5538,14 +5642,23 @@ def _date_line(now: int) -> bytes:
     return f"Date: {text} GMT\r\n".encode("ascii")
 
 
+@functools.lru_cache(maxsize=8)
+def _head_start(now: int, status: int, headers: bytes, keep_alive: bool) -> bytes:
+    """A head up to its length: of many replies in one second it is the same."""
+    options = (_KEEP if keep_alive else _CLOSE)[:-2]
+    length = b"" if status == 204 else b"Content-Length: "
+    return b"".join((_STATUS_LINES[status], _date_line(now), headers, options, length))
+
+
 def _response_bytes(
     status: int, headers: bytes, body: bytes, keep_alive: bool, head_only: bool = False
 ) -> bytes:
     """A whole reply. headers: lines, each with its line end."""
-    start = _STATUS_LINES[status] + _date_line(int(time.time()))
-    length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
-    end = _KEEP if keep_alive else _CLOSE
-    return b"".join((start, headers, length, end, b"" if head_only else body))
+    start = _head_start(int(time.time()), status, headers, keep_alive)
+    if status == 204:
+        return start + b"\r\n"
+    shown = b"" if head_only else body
+    return b"%b%d\r\n\r\n%b" % (start, len(body), shown)
 
 
 def _stream_head(headers: bytes, keep_alive: bool, chunked: bool) -> bytes:
@@ -5770,18 +5883,21 @@ class _Exchange(_Peer):
     """One HTTP request and its reply: a JSON body, or an SSE stream if needed."""
 
     __slots__ = (
-        "connection endpoint head json sse headers open waiter line stream call"
+        "connection endpoint head json sse headers open line stream call"
     ).split()
+    on_loop = True
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.endpoint = connection.endpoint
-        super().__init__(self.endpoint.server)
+        self.server = self.endpoint.server
+        self.session = self.era = None  # as in the base, whose call would cost
+        self.calls = {}
+        self.denied = ()
         self.connection: Optional[_Connection] = connection  # None once it has ended
         self.head = head
         self.json = self.sse = True  # what the client takes
         self.headers = b""  # of the reply, beyond those of its kind
         self.open = False  # the SSE head is out
-        self.waiter: Any = None
         self.line: Any = None
         self.stream: Optional[_Stream] = None
         self.call: Any = None
@@ -5929,12 +6045,13 @@ class _Exchange(_Peer):
             self.end()
 
     def end(self) -> None:
-        self.connection = None
+        connection, self.connection = self.connection, None
         if self.stream is not None and self.stream.exchange is self:
             self.stream.exchange = None
-        self.endpoint.stop(self)
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
+        if self.line is not None:
+            self.endpoint.stop(self)
+        if connection is not None and connection.exchange is self:
+            connection.bell.ring()
 
     def gone(self) -> None:
         """The client closed. Modern: that cancels (HTM-17). Legacy: it does not."""
@@ -5956,7 +6073,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state armed quiet held continued unsent eof"
+        "state armed quiet held continued unsent full eof bell reading more"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -5976,7 +6093,11 @@ class _Connection:
         self.held = 0  # bytes of a body that is arriving
         self.continued = False
         self.unsent = 0  # bytes, when the write time-out was armed
+        self.full = False  # more of them than a reply should add to
         self.eof = False
+        self.bell = _Bell(endpoint.loop)  # input, or the end of an exchange
+        self.reading = False  # it waits for input
+        self.more = False  # the reader has some, which came when it did not
 
     def expect(self, state: str, seconds: float) -> None:
         """Arms the time-out of a state once: bytes that trickle do not restart it."""
@@ -6010,20 +6131,8 @@ class _Connection:
             self.transport.close()
 
     async def run(self) -> None:
-        parser = self.parser
-        read, feed = self.reader.read, self.parser.feed
         try:
-            while self.keep and not self.endpoint.closing:
-                if not parser.pending:
-                    self.idle()
-                data = await read(65536)
-                if not data:
-                    break
-                feed(data)
-                try:
-                    await self.requests()
-                except _HttpError as error:
-                    await self._give_up(error)
+            await self.serve()
         except OSError:  # reset, timed out, unreachable, not TLS
             pass
         except Exception as error:  # a fault of ours ends this connection only
@@ -6034,43 +6143,87 @@ class _Connection:
             self.endpoint.stop(self)
             self.transport.close()
 
-    async def requests(self) -> None:
-        """Every request that is complete in the buffer."""
-        endpoint, parser, gone = self.endpoint, self.parser, self.transport.is_closing
-        while self.keep and not gone():
-            head = parser.head()
-            if head is None:
-                if parser.pending:
-                    self.expect("head", endpoint.server._limits.head_timeout)
-                return
-            body = parser.body()
-            if body is None:
-                self.expect("body", endpoint.server._limits.body_timeout)
-                self.hold(parser.held)
-                self._continue(head)
-                return
-            if self.held:
-                self.hold(0)
-            self.state = ""
-            self.continued = False
-            self.keep = head.keep_alive and not endpoint.closing
-            exchange = _Exchange(self, head)
+    async def serve(self) -> None:
+        """Request after request, until input or connection end."""
+        endpoint, fresh = self.endpoint, False
+        while self.keep:
+            try:
+                found = self.next()
+            except _HttpError as error:
+                return await self._give_up(error)
+            if found is None:
+                data = b"" if endpoint.closing else await self.input()
+                if not data:
+                    return None
+                self.parser.feed(data)
+                data, fresh = None, True  # an idle connection holds nothing
+                continue
+            if not fresh and self.transport.is_closing():
+                return None  # it was written to in vain: no more is done for it
+            exchange: Any = _Exchange(self, found[0])
             try:
                 if endpoint.auth is not None:
                     await endpoint.admit(exchange)
-                endpoint.handle(exchange, body)
+                endpoint.handle(exchange, found[1])
             except _HttpError as error:
                 exchange.refuse(error)
             except MCPError as error:
                 exchange.json = True
                 exchange.finish(*endpoint.server._error(error))
             if exchange.connection is not None:
-                await self._wait(exchange)
-            self.unsent = self.transport.get_write_buffer_size()
-            if self.unsent > 65536:
-                self.expect("write", endpoint.server._limits.write_timeout)
-                await self.writer.drain()
-                self.state = ""
+                self.exchange = exchange
+                if self.eof:
+                    self.lost(self.transport.is_closing())
+                while exchange.connection is not None:
+                    await self.bell
+                self.exchange = None
+            if self.full:
+                await self.written()
+            found = exchange = None
+            fresh = False
+        return None
+
+    def next(self) -> Any:
+        """(head, body) of the next request, or None as long as it is not complete."""
+        parser, limits = self.parser, self.endpoint.server._limits
+        head = parser.head()
+        if head is None:
+            if parser.pending:
+                self.expect("head", limits.head_timeout)
+            else:
+                self.idle()
+            return None
+        body = parser.body()
+        if body is None:
+            self.expect("body", limits.body_timeout)
+            self.hold(parser.held)
+            self._continue(head)
+            return None
+        if self.held:
+            self.hold(0)
+        self.state = ""
+        self.continued = False
+        self.keep = head.keep_alive and not self.endpoint.closing
+        return head, body
+
+    def input(self) -> Any:
+        """What to await for more input, b"" at its end."""
+        if self.more or self.eof:
+            return self._read()
+        self.reading = True
+        return self.bell
+
+    async def _read(self) -> bytes:
+        data: bytes = await self.reader.read(65536)
+        self.more = len(data) == 65536
+        return data
+
+    async def written(self) -> None:
+        """Wait until the client has taken most of what it is owed."""
+        self.unsent = self.transport.get_write_buffer_size()
+        self.expect("write", self.endpoint.server._limits.write_timeout)
+        await self.writer.drain()
+        self.state = ""
 
     def hold(self, size: int) -> None:
         """All bodies that arrive share a budget: slow ones could take all memory."""
@@ -6102,14 +6255,6 @@ class _Connection:
             while await self.reader.read(65536):
                 pass
 
-    async def _wait(self, exchange: _Exchange) -> None:
-        self.exchange = exchange
-        exchange.waiter = self.endpoint.loop.loop.create_future()
-        if self.eof:
-            self.lost(self.transport.is_closing())
-        await exchange.waiter
-        self.exchange = None
-
     def lost(self, final: bool) -> None:
         """The end of input, or of the connection.
 
@@ -6118,6 +6263,9 @@ class _Connection:
         """
         self.eof = True
         self.keep = self.keep and not final
+        if self.reading:
+            self.reading = False
+            self.bell.ring(b"")
         exchange = self.exchange
         if exchange is not None and (
             final or exchange.era == "modern" or exchange.head.method == "GET"
@@ -6133,6 +6281,7 @@ def _protocol_class() -> Any:
 
     class Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         connection: Optional[_Connection] = None
+        early = False  # input came before it
 
         def __init__(self, endpoint: _Endpoint) -> None:
             loop = endpoint.loop.loop
@@ -6145,13 +6294,35 @@ def _protocol_class() -> Any:
             loop = self.endpoint.loop.loop
             writer = asyncio.StreamWriter(transport, self, self.reader, loop)
             self.connection = _Connection(self.endpoint, self.reader, writer)
+            self.connection.more = self.early
+            if self.endpoint.tls is not None:  # as without: its own are higher
+                transport.set_write_buffer_limits(high=1 << 16)
             self.endpoint.connected(self.connection)
 
         def get_buffer(self, sizehint: int) -> Any:  # asyncio's TLS slices it
             return self.endpoint.view
 
         def buffer_updated(self, nbytes: int) -> None:
-            self.reader.feed_data(bytes(self.endpoint.view[:nbytes]))
+            data, connection = bytes(self.endpoint.view[:nbytes]), self.connection
+            if connection is not None and connection.reading:
+                connection.reading = False
+                return connection.bell.ring(data)
+            # Nobody waits for it: the reader stops reading when it has too much.
+            self.reader.feed_data(data)
+            if connection is not None:
+                connection.more = True
+            else:  # TLS may have some before it tells of the connection
+                self.early = True
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.connection is not None:
+                self.connection.full = True
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.connection is not None:
+                self.connection.full = False
 
         def eof_received(self) -> bool:
             super().eof_received()
@@ -6549,15 +6720,15 @@ class _Endpoint:
 
     def handle(self, exchange: _Exchange, body: Any) -> None:
         head = exchange.head
-        if self.is_open(head):
-            health = head.path == "/healthz"
-            body = b'{"status":"ok"}' if health else self.auth.document()
-            return exchange.respond(200, _JSON, body)
         if head.method == "POST":
             # Heads come again and again: what they decide by themselves is kept.
             forms = self.forms.get(id(head.headers)) or self._forms(exchange)
             _, exchange.headers, exchange.json, exchange.sse = forms
             return self.post(exchange, body)
+        if self.is_open(head):
+            health = head.path == "/healthz"
+            body = b'{"status":"ok"}' if health else self.auth.document()
+            return exchange.respond(200, _JSON, body)
         exchange.headers = self.gate(head)
         if head.method == "OPTIONS":
             return self.options(exchange)
@@ -6610,7 +6781,9 @@ class _Endpoint:
         try:
             if self.server._eras[1] and (named or version >= E):
                 exchange.era = "modern"
-                self.check_headers(exchange.head, message, meta)
+                wrong = self.header_fault(exchange.head, message, meta)
+                if wrong:
+                    raise MCPError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
             else:
                 exchange.era = "legacy"
                 self.find_session(exchange, message, version)
@@ -6627,6 +6800,8 @@ class _Endpoint:
             exchange.call = found
             if getattr(found, "listener", None) is not None:
                 self.check_listen(exchange)
+            elif exchange.open:  # a first step has told something
+                pass
             elif not exchange.json:
                 exchange.open_sse()
             elif exchange.sse:
@@ -6646,17 +6821,12 @@ class _Endpoint:
         if sum(one.open for one in waiting) >= self.server._limits.streams:
             raise _HttpError(503, "Too many open streams", _RETRY)
 
-    def check_headers(self, head: _Head, message: Any, meta: Any) -> None:
+    def header_fault(self, head: _Head, message: Any, meta: Any) -> Optional[str]:
         """Headers mirror the body, or the request is refused (HTM-05 to HTM-13)."""
         if type(message) is not dict or "method" not in message:
             raise MCPError(INVALID_REQUEST, "One request or notification is wanted")
         if "id" not in message or type(meta) is not dict:
-            return  # a notification; or dispatch says what is missing
-        wrong = self._header_fault(head, message, meta)
-        if wrong:
-            raise MCPError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
-
-    def _header_fault(self, head: _Head, message: Any, meta: Any) -> Optional[str]:
+            return None  # a notification; or dispatch says what is missing
         headers, method, params = head.headers, message["method"], message["params"]
         version = meta.get(_VERSION_KEY)
         if type(version) is not str:
@@ -6670,8 +6840,9 @@ class _Endpoint:
         member = _NAMED.get(method)
         if member is None:
             return None
-        given = headers.get("mcp-name")
-        value = _decode_mcp_value(given) if given is not None else None
+        value = headers.get("mcp-name")
+        if value is not None and (value[:2] == "=?" or not value.isascii()):
+            value = _decode_mcp_value(value)
         if value is None or "mcp-name" in head.repeated or value != params.get(member):
             return f"Mcp-Name differs from params.{member}, or is missing"
         if method == "tools/call":
@@ -7229,6 +7400,7 @@ class Server(_Core):
             self._owe(found, math.inf)
             if found.handler.is_async:
                 _run_apart(_acall(found))
+                found.settle(found.rendered)
             else:
                 found.settle(_call(found))
         else:

@@ -1,13 +1,15 @@
 """HTTP on asyncio streams, and what a bare Protocol would gain: not taken.
 
 Streams keep a request in one coroutine that reads top-down (parse, gate, dispatch,
-wait, drain); that is worth more here than this (3.11, modern echo, one connection):
+wait, drain). What a Protocol saved was the turn of the loop between input and that
+coroutine, which `_Bell` saves too (3.11, modern echo, one connection):
                                      k instructions   p50 us   kB a connection
-L3  readuntil, readexactly, drain               168      122              5.7
-L3 with read() and small buffers                          82
-L4  bare Protocol, asyncio's buffers            133      103              1.6
-tinymcp on streams, inline / async        196 / 285  104 / 133            6.0
-tinymcp on a Protocol (prototype)         161 / 235   85 / 114
+L3  readuntil, readexactly, drain               171       138             5.7
+L3 with read() and small buffers                         120
+L4  bare Protocol, asyncio's buffers            136       117              1.6
+tinymcp, inline / async                   155 / 176    98 / 109           5.6
+before `_Bell`                            192 / 256    1.12 and 1.5 x L3
+tinymcp on a Protocol (prototype)         161 / 235    0.9 and 1.1 x L3
 """
 
 import statistics
@@ -15,7 +17,7 @@ import time
 
 from ..client import MODERN, posts
 from ..process import Process, free_port
-from ..targets import HERE, bare, references
+from ..targets import HERE, bare, own, references
 
 SERVER = f"""
 import asyncio, sys
@@ -36,7 +38,8 @@ asyncio.run(main())
 
 
 def main() -> None:
-    argv = {target.name: target.argv for target in references() if target.http}
+    targets = [*references(), *own()]
+    argv = {target.name: target.argv for target in targets if target.http}
     argv["L3 with read() and small buffers"] = [str(bare()), "-c", SERVER]
     found = {}
     for name, command in argv.items():
