@@ -171,6 +171,21 @@ class Tokens(unittest.TestCase):
                 reply = live.ask(bearer(call("who"), OTHER)).json
                 self.assertEqual(reply["result"]["structuredContent"], "bert")
 
+    @unittest.skipUnless(os.name == "posix", "modes of files")
+    def test_a_token_file_that_everybody_can_read_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tokens")
+            path.write_text(f"anna {TOKEN}\n")
+            for mode, told in ((0o600, False), (0o640, False), (0o644, True)):
+                path.chmod(mode)
+                watched = server()
+                watched._log = mock.Mock()
+                with Live(watched, token_file=str(path)):
+                    pass
+                texts = [text for (_, text), _ in watched._log.call_args_list]
+                warned = [text for text in texts if "chmod 600" in text]
+                self.assertEqual(bool(warned), told, oct(mode))
+
     def test_a_token_file_that_cannot_be_read_lets_nobody_in(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "tokens")

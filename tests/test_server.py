@@ -700,7 +700,9 @@ class Command(unittest.TestCase):
         self.assertEqual(self.main("--version")[1], f"tinymcp {rt.__version__}\n")
 
     WRONG = [  # words, what the one line on stderr holds
-        (["serve"], "no such command"),
+        (["serve"], "no such command; see --help"),
+        (["APP", "--http", "0"], "no such command; meant: run .*app.py?"),
+        (["run", "NOTES", "--http", "0"], "whose name ends in .py"),
         (["run"], "one APP"),
         (["run", "a.py", "b.py"], "one APP"),
         (["run", "APP", "--htp", "80"], "no option --htp"),
@@ -709,6 +711,7 @@ class Command(unittest.TestCase):
         (["run", "none.py", "--http", "0"], "no such file"),
         (["run", "no_module", "--http", "0"], "ModuleNotFoundError"),
         (["run", "APP:other", "--http", "0"], "no Server named other"),
+        (["run", "APP:make", "--http", "0"], "no Server named make: it is a function"),
         (["run", "APP", "--http", "x"], r"\[HOST:\]PORT, not x"),
         (["run", "APP", "--http", "99999"], r"\[HOST:\]PORT"),
         (["run", "APP", "--http", "0.0.0.0:0"], "--token-file"),
@@ -721,7 +724,8 @@ class Command(unittest.TestCase):
     ]
 
     def test_mistakes_are_one_line_and_exit_2(self):
-        app = self.write()
+        app = self.write(APP + "\ndef make(): pass\n")
+        notes = self.write("no code", "data")
         self.assertNotIn("TINYMCP_TOKEN", ENVIRONMENT)
         with mock.patch.dict(os.environ):
             os.environ.pop("TINYMCP_TOKEN", None)
@@ -729,6 +733,7 @@ class Command(unittest.TestCase):
                 if words[0] == "check" and not PACKAGE:
                     continue
                 words = [word.replace("APP", app) for word in words]
+                words = [word.replace("NOTES", notes) for word in words]
                 with self.subTest(words), mock.patch.object(sys, "path", [*sys.path]):
                     status, out, err = self.main(*words)
                     self.assertEqual((status, out), (2, ""))

@@ -6397,6 +6397,7 @@ class _Auth:
     def __init__(self, options: dict[str, Any], path: str) -> None:
         self.file = options["token_file"]
         self.stamp: Any = None
+        self.exposed = False  # every user of this machine can read the file
         given = options["token"]
         if given is None and not self.file:
             given = os.environ.get("TINYMCP_TOKEN")
@@ -6418,6 +6419,7 @@ class _Auth:
         if not self.file:
             return
         state = os.stat(self.file)
+        self.exposed = os.name == "posix" and bool(state.st_mode & 0o004)
         stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
         if stamp == self.stamp:
             return
@@ -6598,6 +6600,9 @@ class _Endpoint:
         auth = _Auth(options, path)
         guarded = auth.tokens or auth.file or auth.verifier
         self.auth: Any = auth if guarded else None
+        if auth.exposed:
+            text = f"everybody on this machine can read {auth.file}: chmod 600 it"
+            server._log("warning", text)
         self.origins = frozenset(options["allow_origins"])
         hosts = [(_host_name(h) or (h.lower(),))[0] for h in options["allow_hosts"]]
         self.names = {*_LOOPBACK, *hosts}
@@ -7895,6 +7900,8 @@ def _leave_no_thread(seconds: float, status: int) -> None:
 def _load(target: str) -> Server:
     """The server of app.py, app.py:name or module:name. ValueError says what is off."""
     path, _, name = target.rpartition(":") if ":" in target else (target, "", "")
+    if os.path.isfile(path) and not path.endswith(".py"):
+        raise ValueError("an app is a file whose name ends in .py, or a module")
     try:
         module = _import(path)
     except Exception as error:  # user code: whatever it raises is one clear line
@@ -7907,7 +7914,8 @@ def _load(target: str) -> Server:
     found = vars(module)
     servers = {key: value for key, value in found.items() if isinstance(value, Server)}
     if name and name not in servers:
-        raise ValueError(f"no Server named {name}")
+        is_one = f": it is a {type(found[name]).__name__}" if name in found else ""
+        raise ValueError(f"no Server named {name}{is_one}")
     for known in (name, "server", "app", "mcp"):
         if known in servers:
             return servers[known]
@@ -8051,7 +8059,8 @@ def main(argv: Optional[list[str]] = None) -> int:
                 _guard_stdio()  # before the app is imported: its prints go to stderr
             _run_app(_load(app), options)
         else:
-            raise ValueError("no such command; see tinymcp --help")
+            known = f"meant: run {app}?" if app.endswith(".py") else "see --help"
+            raise ValueError(f"no such command; {known}")
     except (ValueError, OSError) as error:
         print(f"tinymcp: {app}: {' '.join(str(error).split())}", file=sys.stderr)
         definition = isinstance(error.__cause__, DefinitionError)
