@@ -1470,6 +1470,17 @@ class Pipelines(unittest.TestCase):
                 client.send(data[n : n + 1])
             self.assertEqual(client.reply().status, 200)
 
+    def test_a_loop_may_give_input_as_bytes(self):
+        """uvloop does over TLS, to a protocol that could take it in a buffer."""
+        data = modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
+        with Live() as live, live.client() as client:
+            client.send(data)
+            client.reply()
+            transport = next(iter(live.endpoint.connections)).transport
+            give = transport.get_protocol().data_received
+            live.loop.call_soon_threadsafe(give, data)
+            self.assertEqual(client.reply().status, 200)
+
     def test_an_idle_connection_holds_nothing_of_its_last_request(self):
         text = "x" * 500_000
         data = modern("tools/call", {"name": "echo", "arguments": {"text": text}})

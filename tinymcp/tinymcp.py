@@ -6303,7 +6303,10 @@ def _protocol_class() -> Any:
             return self.endpoint.view
 
         def buffer_updated(self, nbytes: int) -> None:
-            data, connection = bytes(self.endpoint.view[:nbytes]), self.connection
+            self.data_received(bytes(self.endpoint.view[:nbytes]))
+
+        def data_received(self, data: bytes) -> None:  # uvloop's TLS calls it itself
+            connection = self.connection
             if connection is not None and connection.reading:
                 connection.reading = False
                 return connection.bell.ring(data)
