@@ -6280,7 +6280,7 @@ def _protocol_class() -> Any:
     import asyncio
 
     class Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
-        connection: Optional[_Connection] = None
+        connection: Any = None
         early = False  # input came before it
 
         def __init__(self, endpoint: _Endpoint) -> None:
@@ -6319,13 +6319,11 @@ def _protocol_class() -> Any:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            if self.connection is not None:
-                self.connection.full = True
+            self.connection.full = True
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            if self.connection is not None:
-                self.connection.full = False
+            self.connection.full = False
 
         def eof_received(self) -> bool:
             super().eof_received()
