@@ -160,16 +160,34 @@ class Tokens(unittest.TestCase):
     def test_the_token_file_is_read_again_when_it_changes(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "tokens")
-            path.write_text(f"# people\nanna {TOKEN} read write\n\n{OTHER}\n")
+            path.write_text(f"# people\nanna {TOKEN} read write\n\ncarl {OTHER}\n")
             with self.live(token_file=str(path)) as live:
                 reply = live.ask(bearer(call("who"), TOKEN)).json
                 self.assertEqual(reply["result"]["structuredContent"], "anna")
                 reply = live.ask(bearer(call("who"), OTHER)).json
-                self.assertEqual(reply["result"]["structuredContent"], "token4")
+                self.assertEqual(reply["result"]["structuredContent"], "carl")
                 path.write_text(f"bert {OTHER}\n")
                 self.assertEqual(live.ask(bearer(call("who"), TOKEN)).status, 401)
                 reply = live.ask(bearer(call("who"), OTHER)).json
                 self.assertEqual(reply["result"]["structuredContent"], "bert")
+
+    def test_a_line_that_is_none_is_named(self):
+        """A name without its token would be a token that everybody guesses."""
+        lines = [
+            ("kitchen-laptop-of-bob", "line 2: NAME TOKEN .* wanted, not one word"),
+            ("bob short", "line 2: a token has 16"),
+            (f"bob {TOKEN}", "line 2: bob has the token of anna"),
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tokens")
+            for line, wanted in lines:
+                path.write_text(f"anna {TOKEN}\n{line}\n")
+                with self.assertRaisesRegex(ValueError, wanted):
+                    rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
+        for token in ("", "short"):
+            with mock.patch.dict(os.environ, TINYMCP_TOKEN=token):
+                with self.assertRaisesRegex(ValueError, "TINYMCP_TOKEN: a token has"):
+                    rt._Auth(dict(rt._HTTP), "/mcp")
 
     @unittest.skipUnless(os.name == "posix", "modes of files")
     def test_a_token_file_that_everybody_can_read_is_named(self):

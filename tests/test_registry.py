@@ -245,7 +245,11 @@ class Tables(unittest.TestCase):
     def test_inline_excludes_what_waits(self):
         async def later() -> None: ...
 
-        for function, options in ((later, {}), (lambda: 1, {"lock": "bus0"})):
+        for function, options in (
+            (later, {}),
+            (lambda: 1, {"lock": "bus0"}),
+            (lambda: 1, {"timeout": 1.0}),  # nothing could end it
+        ):
             with self.assertRaisesRegex(DefinitionError, "inline=True does not"):
                 Server("s").add_tool(function, name="x", inline=True, **options)
 

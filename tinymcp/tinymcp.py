@@ -1988,8 +1988,9 @@ class _Handler:
             setattr(self, option, value)
         self.order = 0
         self.encoded: dict[str, bytes] = {}  # revision -> list entry
-        if self.inline and (self.lane or self.is_async):
-            what = "lock=" if self.lane else "an async function"
+        odd = {"lock=": self.lane, "timeout=": self.timeout, "async def": self.is_async}
+        what = next((word for word, there in odd.items() if there), None)
+        if self.inline and what:
             raise DefinitionError(
                 f"{kind} {name!r}: inline=True does not go with {what}: inline "
                 "handlers run on the thread of run() and must never wait"
@@ -6307,15 +6308,15 @@ def _protocol_class() -> Any:
 
         def data_received(self, data: bytes) -> None:  # uvloop's TLS calls it itself
             connection = self.connection
-            if connection is not None and connection.reading:
-                connection.reading = False
-                return connection.bell.ring(data)
-            # Nobody waits for it: the reader stops reading when it has too much.
-            self.reader.feed_data(data)
-            if connection is not None:
-                connection.more = True
-            else:  # TLS may have some before it tells of the connection
+            if connection is None:  # TLS may have some before it tells of one
                 self.early = True
+            elif connection.reading:
+                connection.reading = False
+                connection.bell.ring(data)
+                return
+            else:
+                connection.more = True
+            self.reader.feed_data(data)  # which stops reading when it has too much
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -6402,6 +6403,9 @@ class _Auth:
         given = options["token"]
         if given is None and not self.file:
             given = os.environ.get("TINYMCP_TOKEN")
+            wrong = "" if given is None else _token_fault(given)
+            if wrong:
+                raise ValueError(f"TINYMCP_TOKEN: {wrong}")
         self.tokens = _token_table(given)
         self.verifier = options["auth"]
         self.includes = options["scope_includes"]
@@ -6424,18 +6428,16 @@ class _Auth:
         stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
         if stamp == self.stamp:
             return
-        found = {}
+        found: dict[str, Principal] = {}
         with open(self.file, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                name, *rest = line.partition("#")[0].split() or [""]
-                token, *scopes = rest or [name]
-                name = name if rest else f"token{number}"
-                if token:
-                    found[token] = Principal(name, scopes or None)
-        try:
-            self.tokens = _token_table(found)
-        except ValueError as error:
-            raise ValueError(f"{self.file}: {error}") from None
+                words = line.partition("#")[0].split()
+                wrong = _line_fault(words, found)
+                if wrong:
+                    raise ValueError(f"{self.file}, line {number}: {wrong}")
+                if words:
+                    found[words[1]] = Principal(words[0], words[2:] or None)
+        self.tokens = _token_table(found)
         self.stamp = stamp
 
     def document(self) -> bytes:
@@ -6528,6 +6530,21 @@ class _Auth:
         return twin
 
 
+def _line_fault(words: list[str], known: Any) -> str:
+    """What is wrong with a line of a token file. One word alone may be a name whose
+    token was forgotten: who knows the name would have all rights."""
+    if len(words) == 1:
+        return "NAME TOKEN [SCOPE ...] is wanted, not one word"
+    if words and words[1] in known:
+        return f"{words[0]} has the token of {known[words[1]].subject}"
+    return _token_fault(words[1]) if words else ""
+
+
+def _token_fault(token: str) -> str:
+    fits = len(token) >= 16 and token.isascii() and not any(map(str.isspace, token))
+    return "" if fits else "a token has 16 ASCII characters or more, and no spaces"
+
+
 def _token_table(given: Any) -> list[tuple[bytes, Principal]]:
     """(digest, principal) of each token: a text, a list, or a dict to principals."""
     import hashlib
@@ -6538,10 +6555,9 @@ def _token_table(given: Any) -> list[tuple[bytes, Principal]]:
         given = {token: Principal(f"token{n}", None) for n, token in enumerate(given)}
     found = []
     for token, who in (given or {}).items():
-        if len(token) < 16 or not token.isascii() or any(c.isspace() for c in token):
-            name = getattr(who, "subject", who)
-            text = f"the token of {name} needs 16 ASCII characters or more, no spaces"
-            raise ValueError(text)
+        wrong = _token_fault(token)
+        if wrong:
+            raise ValueError(f"{wrong}: that of {getattr(who, 'subject', who)!r}")
         who = who if isinstance(who, Principal) else Principal(str(who), None)
         found.append((hashlib.sha256(token.encode("ascii")).digest(), who))
     return found
