@@ -6285,20 +6285,19 @@ def _protocol_class() -> Any:
         early = False  # input came before it
 
         def __init__(self, endpoint: _Endpoint) -> None:
-            loop = endpoint.loop.loop
+            self.endpoint, loop = endpoint, endpoint.loop.loop
             self.reader = asyncio.StreamReader(limit=1 << 16, loop=loop)
             super().__init__(self.reader, loop=loop)  # which keeps a weak one only
-            self.endpoint = endpoint
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            loop = self.endpoint.loop.loop
-            writer = asyncio.StreamWriter(transport, self, self.reader, loop)
-            self.connection = _Connection(self.endpoint, self.reader, writer)
+            reader, endpoint = self.reader, self.endpoint
+            writer = asyncio.StreamWriter(transport, self, reader, endpoint.loop.loop)
+            self.connection = _Connection(endpoint, reader, writer)
             self.connection.more = self.early
-            if self.endpoint.tls is not None:  # as without: its own are higher
-                transport.set_write_buffer_limits(high=1 << 16)
-            self.endpoint.connected(self.connection)
+            if endpoint.tls is not None:
+                transport.set_write_buffer_limits(high=1 << 16)  # as without TLS
+            endpoint.connected(self.connection)
 
         def get_buffer(self, sizehint: int) -> Any:  # asyncio's TLS slices it
             return self.endpoint.view
