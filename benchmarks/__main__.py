@@ -48,9 +48,13 @@ def chosen(options: argparse.Namespace) -> list[targets.Target]:
     found = targets.own() + targets.references()
     if options.peers:
         found += [targets.fast(), *targets.peers()]
-    if options.only:
-        found = [t for t in found if any(part in t.name for part in options.only)]
-    return found
+    if not options.only:
+        return found
+    names = [target.name for target in found]
+    for part in options.only:
+        if not any(part in name for name in names):
+            raise SystemExit(f"--only {part}: there is {', '.join(names)}")
+    return [t for t in found if any(part in t.name for part in options.only)]
 
 
 def main() -> int:

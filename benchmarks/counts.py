@@ -185,7 +185,11 @@ def run(options: argparse.Namespace) -> int:
     if options.check and not before:
         print(f"COUNTS.md has no section for {build()}: nothing to compare")
         return 0
+    print("two runs under valgrind a row, some minutes in all", file=sys.stderr)
     now = measure(options.only)
+    if not now:
+        print(f"--only: there is {', '.join(plan())}", file=sys.stderr)
+        return 2
     worse = 0
     for row, value in now.items():
         change = f"{value / before[row] - 1:+7.1%}" if row in before else ""

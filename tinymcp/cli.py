@@ -726,7 +726,8 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
 
         storage = FileStorage("~/.config/tinymcp/oauth.json")
         auth = OAuth(storage=storage, open_url=_open_browser)
-    limits = ClientLimits(timeout=options.timeout or 60.0)
+    seconds = options.timeout or 60.0
+    limits = ClientLimits(timeout=seconds, probe=min(ClientLimits.probe, seconds))
     roots = [{"uri": f"file://{os.path.abspath(path)}"} for path in options.root]
     person = _person()
     client = Client(

@@ -8048,7 +8048,8 @@ def _cli() -> Any:
     try:
         from . import cli
     except ImportError:
-        text = "this command needs cli.py: pip install . in a copy of the project"
+        text = "this command needs cli.py and what it imports beside tinymcp.py, or "
+        text += "pip install . in a copy of the project, and: tinymcp, not python3 -m"
         raise ValueError(text) from None
     return cli
 
