@@ -1557,6 +1557,35 @@ class Pipelines(unittest.TestCase):
             self.assertFalse(connection.keep)
             live.server.proceed.set()
 
+    def test_nothing_follows_a_call_that_a_half_close_has_cancelled(self):
+        """Replies are told apart by their order alone."""
+        with Live() as live, live.client() as client:
+            calls = modern("tools/call", {"name": "nap"}) + modern("tools/list", id=2)
+            client.send(calls)
+            live.server.entered.wait(PATIENCE)
+            client.socket.shutdown(socket.SHUT_WR)
+            self.assertTrue(client.closed())
+            soon(lambda: live.server.ended, "the call is cancelled")
+
+    def test_one_server_on_two_loops(self):
+        server = fixture()
+
+        @server.tool
+        async def where() -> str:
+            """Wait on the loop that reads."""
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(0.01)
+            return str(loop is asyncio.get_running_loop())
+
+        data = modern("tools/call", {"name": "where"})
+        with Live(server) as first, Live(server) as second:
+            with first.client() as one, second.client() as two:
+                for client in (one, two) * 5:
+                    client.send(data)
+                    content = client.reply().json["result"]["content"]
+                    self.assertEqual(content[0]["text"], "True")
+        self.assertEqual([t for t in server.logged if "Error" in t], [])
+
     def test_nothing_follows_a_cancelled_json_reply(self):
         with Live() as live, live.client() as client:
             session = live.open()
@@ -1618,6 +1647,29 @@ class Pipelines(unittest.TestCase):
 
 
 class Limited(unittest.TestCase):
+    def test_a_client_that_reads_nothing_is_dropped_however_little_it_is_owed(self):
+        limits = Limits(idle_timeout=0.4, write_timeout=0.2)
+        server, calls = fixture(limits=limits), []
+
+        @server.tool(inline=True)
+        def much() -> str:
+            """Some of what the kernel takes."""
+            calls.append(1)
+            return "x" * 30_000
+
+        data = modern("tools/call", {"name": "much"})
+        with Live(server) as live, live.client() as client:
+            client.send(data)
+            client.reply()
+            connection = next(iter(live.endpoint.connections))
+            owed, sent = connection.transport.get_write_buffer_size, 1
+            while not owed():
+                client.send(data)
+                sent += 1
+                soon(lambda n=sent: len(calls) == n and connection.reading, "a reply")
+            self.assertLess(owed(), 65536)
+            soon(lambda: not live.endpoint.connections, "it is dropped")
+
     def test_a_stream_that_nobody_reads_is_cut_off(self):
         with Live(fixture(limits=Limits(stream_queue=1000))) as live:
             session = live.open()

@@ -609,10 +609,11 @@ class Engines(unittest.TestCase):
 class Replies(rt._Peer):
     """A peer whose calls are dispatched on the loop, as those of the real ones are."""
 
-    on_loop = True
+    __slots__ = "bodies loop".split()
 
     def __init__(self, server):
         super().__init__(server)
+        self.loop = server._loop
         self.session = rt._Session(D, {}, {})
         self.bodies = {}
 

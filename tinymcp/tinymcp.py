@@ -2438,7 +2438,7 @@ class _Peer:
     __slots__ = "server session calls principal era denied".split()
     can_ask = True  # false where a legacy request from us could not be delivered
     inline = True  # whether this is the thread that inline handlers belong to
-    on_loop = False  # whether it is dispatched on the loop that async handlers run on
+    loop: Any = None  # the _Loop on whose thread its messages are dispatched
 
     def __init__(self, server: Any, session: Optional[_Session] = None) -> None:
         self.server = server
@@ -2510,7 +2510,8 @@ class _Call:
     done = False  # replied, or will never be
     cancelled = False
     event: Any = None
-    task: Any = None
+    task: Any = None  # once it waits
+    loop: Any = None  # the _Loop of the task
     rendered: Optional[_Reply] = None  # of an async handler
     held = 0  # bytes that an async call holds while it runs
     here = 0  # the thread that has read it and may run it; -1: it will
@@ -2638,7 +2639,7 @@ async def _acall(call: _Call) -> None:
             raise
     finally:
         if call.task is not None:
-            server._over(call)
+            call.loop.over(call)
 
 
 class _Batch:
@@ -3283,8 +3284,6 @@ class _Core:
     _lifespan_value: Any = None
     _alarm = math.inf  # when the engine will call _tick by itself
     _spawn: Any = None  # the engine's: run an async call on its loop
-    _step: Any = None  # the engine's: take its first step at once, on the loop's thread
-    _over: Any = None  # the engine's: it has ended in a later one
     _drained: Any = None  # an Event that someone waits on at the end
     _eras = (True, True)  # legacy, modern
     _instructions: Optional[str] = None
@@ -3801,12 +3800,12 @@ class _Core:
         handler, reply = call.handler, None
         if handler.inline and call.peer.inline:
             reply = _call(call)
-        elif handler.is_async and call.peer.on_loop:
+        elif handler.is_async and call.peer.loop is not None:
             # What is in order, or large, is counted first: `_enqueue`.
             if not handler.lane and call.size <= _LARGE:
                 if len(call.peer.calls) >= self._limits.in_flight:
                     raise _too_many()
-                reply = self._step(call)
+                reply = call.peer.loop.step(call)
         if reply is not None:
             call.done = True
             return reply
@@ -3923,6 +3922,7 @@ class _Core:
         """One worker thread, which no fault ends: there are few."""
         while True:
             try:
+                job = None  # it holds nothing while it waits
                 job = self._queue.get()
                 if type(job) is _Call:
                     self._work(job)
@@ -4571,13 +4571,13 @@ def _receive_all(server: _Core, lines: list[Optional[bytes]], peer: _Peer) -> No
 class _FdPeer(_Peer):
     """The other end of stdin and stdout."""
 
-    __slots__ = "outlet inline on_loop elsewhere".split()
+    __slots__ = "outlet inline loop elsewhere".split()
 
     def __init__(self, server: _Core, outlet: _Outlet) -> None:
         super().__init__(server)
         self.outlet = outlet
         self.inline = True
-        self.on_loop = server._loop is not None
+        self.loop = server._loop
         self.elsewhere: collections.deque[_Call] = collections.deque()
 
     def run(self, call: _Call) -> None:
@@ -5018,7 +5018,6 @@ class _Loop:
             current = tasks._current_tasks.get
         self.current = functools.partial(current, self.loop)
         server._wake, server._spawn = self.wake, self.spawn
-        server._step, server._over = self.step, self.over
         server._alarm = math.inf  # that of another loop is gone with it
         server._watch_idle()
 
@@ -5070,7 +5069,7 @@ class _Loop:
         waits, and none if it asks."""
         task = self.make(_acall(call), name=call.name)
         if not task.done():
-            call.task = task
+            call.task, call.loop = task, self
             self.tasks.add(task)
         return call.rendered
 
@@ -5158,7 +5157,6 @@ class _WriterPeer(_Peer):
     """The other end of an asyncio reader and writer: socket, UART, pipe."""
 
     __slots__ = "writer transport loop sent mark draining".split()
-    on_loop = True
 
     def __init__(self, server: _Core, writer: Any, loop: _Loop) -> None:
         super().__init__(server)
@@ -5884,13 +5882,12 @@ class _Exchange(_Peer):
     """One HTTP request and its reply: a JSON body, or an SSE stream if needed."""
 
     __slots__ = (
-        "connection endpoint head json sse headers open line stream call"
+        "connection endpoint head json sse headers open line stream call loop"
     ).split()
-    on_loop = True
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.endpoint = connection.endpoint
-        self.server = self.endpoint.server
+        self.server, self.loop = self.endpoint.server, self.endpoint.loop
         self.session = self.era = None  # as in the base, whose call would cost
         self.calls = {}
         self.denied = ()
@@ -6129,7 +6126,16 @@ class _Connection:
         elif self.state in ("head", "body"):
             self.transport.write(_response_bytes(408, b"", b"", False))
         if self.state:  # else it is at work, and what was armed before means nothing
-            self.transport.close()
+            self.close()
+
+    def close(self) -> None:
+        """After what is owed: for that, too, a client has write_timeout only."""
+        self.transport.close()
+        self.unsent = self.transport.get_write_buffer_size()
+        if self.unsent:
+            self.expect("write", self.endpoint.server._limits.write_timeout)
+        else:
+            self.endpoint.stop(self)
 
     async def run(self) -> None:
         try:
@@ -6141,8 +6147,7 @@ class _Connection:
             self.endpoint.server._log("critical", text)
         finally:
             self.hold(0)
-            self.endpoint.stop(self)
-            self.transport.close()
+            self.close()
 
     async def serve(self) -> None:
         """Request after request, until input or connection end."""
@@ -6271,6 +6276,7 @@ class _Connection:
         if exchange is not None and (
             final or exchange.era == "modern" or exchange.head.method == "GET"
         ):
+            self.keep = False  # the next reply would be taken for this one's
             exchange.gone()
 
 
@@ -6684,6 +6690,8 @@ class _Endpoint:
 
     def disconnected(self, key: Any) -> None:
         address = self.connections.pop(key, self.greeted.pop(key, None))
+        if type(key) is _Connection:
+            self.stop(key)
         if address is not None:
             self.addresses[address] -= 1
             if not self.addresses[address]:
