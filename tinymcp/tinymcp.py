@@ -6071,7 +6071,7 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state armed quiet held continued unsent full eof bell reading more"
+        "state armed quiet held continued unsent full eof gone bell reading more"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
@@ -6092,7 +6092,7 @@ class _Connection:
         self.continued = False
         self.unsent = 0  # bytes, when the write time-out was armed
         self.full = False  # more of them than a reply should add to
-        self.eof = False
+        self.eof = self.gone = False  # of input, and of the transport
         self.bell = _Bell(endpoint.loop)  # input, or the end of an exchange
         self.reading = False  # it waits for input
         self.more = False  # the reader has some, which came when it did not
@@ -6118,7 +6118,7 @@ class _Connection:
             seconds = self.endpoint.server._limits.idle_timeout / 2
             return self.endpoint.start(self, seconds)
         if self.state == "write":
-            before, self.unsent = self.unsent, self.transport.get_write_buffer_size()
+            before, self.unsent = self.unsent, self.owed()
             if self.unsent < before:  # slow is not stuck
                 limits = self.endpoint.server._limits
                 return self.endpoint.start(self, limits.write_timeout)
@@ -6128,10 +6128,14 @@ class _Connection:
         if self.state:  # else it is at work, and what was armed before means nothing
             self.close()
 
+    def owed(self) -> int:
+        """Bytes; over TLS a transport that is lost cannot be asked (Python 3.9)."""
+        return 0 if self.gone else self.transport.get_write_buffer_size()
+
     def close(self) -> None:
         """After what is owed: for that, too, a client has write_timeout only."""
         self.transport.close()
-        self.unsent = self.transport.get_write_buffer_size()
+        self.unsent = self.owed()
         if self.unsent:
             self.expect("write", self.endpoint.server._limits.write_timeout)
         else:
@@ -6226,7 +6230,7 @@ class _Connection:
 
     async def written(self) -> None:
         """Wait until the client has taken most of what it is owed."""
-        self.unsent = self.transport.get_write_buffer_size()
+        self.unsent = self.owed()
         self.expect("write", self.endpoint.server._limits.write_timeout)
         await self.writer.drain()
         self.state = ""
@@ -6340,8 +6344,8 @@ def _protocol_class() -> Any:
         def connection_lost(self, exc: Any) -> None:
             super().connection_lost(exc)
             if self.connection is not None:
-                self.connection.lost(final=True)
                 self.endpoint.disconnected(self.connection)
+                self.connection.lost(final=True)
 
     return Protocol
 
@@ -6691,6 +6695,7 @@ class _Endpoint:
     def disconnected(self, key: Any) -> None:
         address = self.connections.pop(key, self.greeted.pop(key, None))
         if type(key) is _Connection:
+            key.gone = True
             self.stop(key)
         if address is not None:
             self.addresses[address] -= 1
