@@ -30,7 +30,7 @@ TREE = ast.parse(SOURCE)
 # replay, a strict HTTP parser, two engines and access control took more, at an import
 # that costs what it was meant to cost (below); workers that read took 130 lines more,
 # and half the time of a call. Room for a fix, none for a feature.
-CODE_LINES, LINES, BYTES = 6390, 8140, 337 * 1024
+CODE_LINES, LINES, BYTES = 6400, 8160, 338 * 1024
 DEFINITIONS, FUNCTION_LINES, COLUMNS, NESTING = 194, 50, 88, 3
 INSTRUCTIONS = 45_000_000
 MEMORY = 3 << 20

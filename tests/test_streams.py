@@ -1,11 +1,13 @@
 """Section 8: newline framing, the Outlet, the stdout guard and both engines."""
 
 import asyncio
+import collections
 import contextlib
 import contextvars
 import gc
 import inspect
 import io
+import itertools
 import json
 import math
 import os
@@ -864,6 +866,13 @@ async def awaits_itself(seen):
 CONTEXT = contextvars.ContextVar("context", default="outside")
 
 
+def other_loop():
+    """One that shows nobody what it has to do, as uvloop's."""
+    loop = asyncio.new_event_loop()
+    loop._ready = type("Ready", (collections.deque,), {})(loop._ready)
+    return loop
+
+
 class FirstStep(unittest.TestCase):
     """The first step of an async handler is taken at once, and is that of a task."""
 
@@ -903,8 +912,9 @@ class FirstStep(unittest.TestCase):
         return seen
 
     def test_a_call_lives_as_a_task_does(self):
-        for function in STORIES:
-            with self.subTest(function.__name__):
+        loops = (asyncio.new_event_loop, other_loop)
+        for function, loop in itertools.product(STORIES, loops):
+            with self.subTest(function.__name__, loop=loop.__name__):
                 seen = []
 
                 async def tool(function=function, seen=seen) -> str:
@@ -914,10 +924,15 @@ class FirstStep(unittest.TestCase):
                     seen.append(peer.call("tool") or await peer.later())
 
                 tool.__signature__ = inspect.Signature()
-                self.run_loop(main, tool)
+                self.run_loop(main, tool, loop=loop)
                 self.assertEqual(seen, self.as_a_task(function))
 
     def test_what_does_not_wait_costs_no_turn_of_the_loop(self):
+        for loop in (asyncio.new_event_loop, other_loop):
+            with self.subTest(loop.__name__):
+                self.run_three(loop)
+
+    def run_three(self, loop):
         async def main(peer):
             me, tasks = asyncio.current_task(), []
 
@@ -936,7 +951,7 @@ class FirstStep(unittest.TestCase):
             self.assertEqual(peer.calls, {})
             self.assertFalse(peer.server._owes())
 
-        self.run_loop(main)
+        self.run_loop(main, loop=loop)
 
     def test_without_a_current_task(self):
         """A message that a callback of the loop reads."""

@@ -4922,27 +4922,42 @@ def _eager(loop: Any) -> Any:
     task: Any = asyncio.Task
     if sys.version_info >= (3, 12):
         return functools.partial(task, loop=loop, eager_start=True)
-    ready = getattr(loop, "_ready", None)
-    if type(ready) is not collections.deque:  # uvloop
-        return loop.create_task
     tasks: Any = asyncio.tasks
-    current = tasks._current_tasks
+    ready: Any = getattr(loop, "_ready", None)
+    current, taken = tasks._current_tasks, []
 
-    def make(coroutine: Any, name: Any = None) -> Any:
+    def keep(step: Any, *_: Any, context: Any = None) -> None:
+        taken.append((step, context))
+
+    def made_by_asyncio(coroutine: Any, name: Any = None) -> Any:
         made = task(coroutine, loop=loop, name=name)
         last = ready.pop()
-        if getattr(last._callback, "__self__", None) is not made:
+        if getattr(last._callback, "__self__", None) is made:
+            begin(last._callback, last._context)
+        else:
             ready.append(last)  # a thread has just scheduled something
-            return made
+        return made
+
+    def made_by_another(coroutine: Any, name: Any = None) -> Any:
+        loop.call_soon = keep  # as above it would cost more: all calls of it are slower
+        try:
+            made = task(coroutine, loop=loop, name=name)
+        finally:
+            del loop.call_soon
+        begin(*taken.pop())
+        return made
+
+    def begin(step: Any, context: Any) -> None:
         around = current.pop(loop, None)
         try:
-            last._context.run(last._callback)
+            context.run(step)
         finally:
             if around is not None:
                 current[loop] = around
-        return made
 
-    return make
+    if type(ready) is collections.deque:
+        return made_by_asyncio
+    return made_by_another if hasattr(loop, "__dict__") else loop.create_task  # uvloop
 
 
 class _Bell:
