@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -184,6 +185,17 @@ class Tokens(unittest.TestCase):
                 path.write_text(f"anna {TOKEN}\n{line}\n")
                 with self.assertRaisesRegex(ValueError, wanted):
                     rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
+            path.write_text(f"\ufeffanna {TOKEN} #read\n# {OTHER}\n#\n", "utf-8")
+            auth = rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
+            self.assertEqual([who.subject for _, who in auth.tokens], ["anna"])
+            path.write_text("anna token#with#a#sign#in#it\n")
+            auth = rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
+            digest = hashlib.sha256(b"token#with#a#sign#in#it").digest()
+            self.assertEqual([each for each, _ in auth.tokens], [digest])
+        for none in ([], (), {}, ""):
+            with mock.patch.dict(os.environ, TINYMCP_TOKEN=TOKEN):
+                with self.assertRaisesRegex(ValueError, "holds no token"):
+                    rt._Auth({**rt._HTTP, "token": none}, "/mcp")
         for token in ("", "short"):
             with mock.patch.dict(os.environ, TINYMCP_TOKEN=token):
                 with self.assertRaisesRegex(ValueError, "TINYMCP_TOKEN: a token has"):
@@ -524,6 +536,25 @@ class Encrypted(unittest.TestCase):
                 client.send(modern("tools/call", {"name": "nap"}))
                 live.server.entered.wait(PATIENCE)
             soon(lambda: live.server.ended == ["cancelled"], "the disconnect is seen")
+
+    def test_who_agrees_to_no_end_is_dropped(self):
+        """TLS waits at its end for a word of the client, asyncio 30 s and longer."""
+        limits = Limits(idle_timeout=0.2, write_timeout=0.2, head_timeout=0.5)
+        with Live(server(limits=limits), cert=SERVER_PEM) as live:
+            with self.connect(live, self.context()) as idle:
+                with self.connect(live, self.context()) as stuck:
+                    soon(lambda: len(live.endpoint.connections) == 2, "both are there")
+                    big = {"name": "echo", "arguments": {"text": "x" * 3_000_000}}
+                    with contextlib.suppress(OSError):  # dropped before all is sent
+                        for _ in range(3):
+                            stuck.send(modern("tools/call", big))
+                    # Neither reads anything any more, nor closes.
+                    soon(lambda: not live.endpoint.connections, "both are dropped")
+                    self.assertEqual(live.endpoint.deadlines.lines(), [])
+                    self.assertIsNotNone(idle)
+            with self.connect(live, self.context()) as client:
+                client.send(b"POST /mcp HT")  # time goes on for others
+                self.assertEqual(client.reply().status, 408)
 
     def test_a_handshake_counts_as_a_connection(self):
         """Who says no word needs no token for it, and takes no more than others."""

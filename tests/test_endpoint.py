@@ -1710,6 +1710,21 @@ class Limited(unittest.TestCase):
                 client.messages()[0]["result"]["structuredContent"], "worked"
             )
 
+    def test_a_fault_at_a_time_out_ends_no_other(self):
+        class Broken:
+            line = None
+
+            def due(self):
+                raise RuntimeError("broken")
+
+        with Live(fixture(limits=Limits(head_timeout=0.2))) as live:
+            with live.client() as client:
+                live.loop.call_soon_threadsafe(live.endpoint.start, Broken(), 0.01)
+                client.send(b"POST /mc")
+                self.assertEqual(client.reply().status, 408)
+            logged = [text for text in live.server.logged if "time-out" in text]
+            self.assertEqual(logged, ["RuntimeError at a time-out: broken"])
+
     def test_slow_and_silent_connections_are_closed_SEC_03(self):
         limits = Limits(head_timeout=0.05, body_timeout=0.05, idle_timeout=0.05)
         with Live(fixture(limits=limits)) as live:

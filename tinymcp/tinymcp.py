@@ -4926,8 +4926,10 @@ def _eager(loop: Any) -> Any:
     ready: Any = getattr(loop, "_ready", None)
     current, taken = tasks._current_tasks, []
 
-    def keep(step: Any, *_: Any, context: Any = None) -> None:
-        taken.append((step, context))
+    def keep(step: Any, *rest: Any, context: Any = None) -> Any:
+        if isinstance(getattr(step, "__self__", None), task):
+            return taken.append((step, context))
+        return type(loop).call_soon(loop, step, *rest, context=context)  # a finalizer's
 
     def made_by_asyncio(coroutine: Any, name: Any = None) -> Any:
         made = task(coroutine, loop=loop, name=name)
@@ -5940,8 +5942,7 @@ class _Exchange(_Peer):
         connection = self.connection
         if connection is None:
             return self.stream is not None
-        room = self.server._limits.stream_queue
-        return bool(connection.transport.get_write_buffer_size() < room)
+        return bool(connection.owed() < self.server._limits.stream_queue)
 
     # On the loop's thread
 
@@ -5999,7 +6000,7 @@ class _Exchange(_Peer):
         if connection is None:
             return
         transport, limits = connection.transport, self.server._limits
-        if transport.get_write_buffer_size() > limits.stream_queue * 4:
+        if connection.owed() > limits.stream_queue * 4:
             transport.abort()  # it reads nothing and is owed replies
             self.gone()
         else:
@@ -6086,13 +6087,14 @@ class _Connection:
 
     __slots__ = (
         "endpoint reader writer transport parser exchange keep line task principal "
-        "state armed quiet held continued unsent full eof gone bell reading more"
+        "state armed quiet held continued unsent full eof gone bell reading more raw"
     ).split()
 
     def __init__(self, endpoint: _Endpoint, reader: Any, writer: Any) -> None:
         limits = endpoint.server._limits
         self.endpoint, self.reader, self.writer = endpoint, reader, writer
         self.transport = writer.transport
+        self.raw: Any = None  # the transport below TLS
         bounds = limits.head, limits.headers, limits.target, limits.body
         self.parser = _HttpReader(*bounds)
         self.exchange: Optional[_Exchange] = None  # the one that waits for its reply
@@ -6138,23 +6140,31 @@ class _Connection:
                 limits = self.endpoint.server._limits
                 return self.endpoint.start(self, limits.write_timeout)
             self.transport.abort()
-        elif self.state in ("head", "body"):
+            return None
+        if self.state in ("head", "body"):
             self.transport.write(_response_bytes(408, b"", b"", False))
         if self.state:  # else it is at work, and what was armed before means nothing
             self.close()
 
     def owed(self) -> int:
-        """Bytes; over TLS a transport that is lost cannot be asked (Python 3.9)."""
-        return 0 if self.gone else self.transport.get_write_buffer_size()
+        """Bytes that wait, over TLS in both layers; a lost transport is not asked."""
+        if self.gone:
+            return 0
+        below: int = 0 if self.raw is None else self.raw.get_write_buffer_size()
+        return below + int(self.transport.get_write_buffer_size())
 
     def close(self) -> None:
-        """After what is owed: for that, too, a client has write_timeout only."""
-        self.transport.close()
+        """When all is written, and over TLS the client has agreed: in write_timeout."""
+        if self.gone:
+            return self.endpoint.stop(self)
+        if not self.transport.is_closing():  # asyncio's TLS breaks at a second close
+            self.transport.close()
         self.unsent = self.owed()
-        if self.unsent:
+        if self.unsent or self.raw is not None:
             self.expect("write", self.endpoint.server._limits.write_timeout)
         else:
             self.endpoint.stop(self)
+        return None
 
     async def run(self) -> None:
         try:
@@ -6189,6 +6199,8 @@ class _Connection:
             try:
                 if endpoint.auth is not None:
                     await endpoint.admit(exchange)
+                if self.gone:  # meanwhile
+                    return None
                 endpoint.handle(exchange, found[1])
             except _HttpError as error:
                 exchange.refuse(error)
@@ -6307,7 +6319,7 @@ def _protocol_class() -> Any:
 
     class Protocol(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         connection: Any = None
-        early = False  # input came before it
+        early, raw = False, None  # input came before it; the transport below TLS
 
         def __init__(self, endpoint: _Endpoint) -> None:
             self.endpoint, loop = endpoint, endpoint.loop.loop
@@ -6319,7 +6331,7 @@ def _protocol_class() -> Any:
             reader, endpoint = self.reader, self.endpoint
             writer = asyncio.StreamWriter(transport, self, reader, endpoint.loop.loop)
             self.connection = _Connection(endpoint, reader, writer)
-            self.connection.more = self.early
+            self.connection.more, self.connection.raw = self.early, self.raw
             if endpoint.tls is not None:
                 transport.set_write_buffer_limits(high=1 << 16)  # as without TLS
             endpoint.connected(self.connection)
@@ -6392,6 +6404,7 @@ def _greeter_class() -> Any:
         async def shake(self, transport: Any) -> None:
             endpoint = self.endpoint
             protocol = _protocol_class()(endpoint)
+            protocol.raw = transport
             seconds = endpoint.server._limits.head_timeout
             options: Any = {"server_side": True, "ssl_handshake_timeout": seconds}
             made = None
@@ -6425,6 +6438,8 @@ class _Auth:
         self.stamp: Any = None
         self.exposed = False  # every user of this machine can read the file
         given = options["token"]
+        if given is not None and not given:
+            raise ValueError("token= holds no token")
         if given is None and not self.file:
             given = os.environ.get("TINYMCP_TOKEN")
             wrong = "" if given is None else _token_fault(given)
@@ -6453,9 +6468,11 @@ class _Auth:
         if stamp == self.stamp:
             return
         found: dict[str, Principal] = {}
-        with open(self.file, encoding="utf-8") as file:
+        with open(self.file, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
-                words = line.partition("#")[0].split()
+                words = line.split()
+                comment = [n for n, word in enumerate(words) if word[0] == "#"]
+                words = words[: comment[0]] if comment else words
                 wrong = _line_fault(words, found)
                 if wrong:
                     raise ValueError(f"{self.file}, line {number}: {wrong}")
@@ -6565,7 +6582,8 @@ def _line_fault(words: list[str], known: Any) -> str:
 
 
 def _token_fault(token: str) -> str:
-    fits = len(token) >= 16 and token.isascii() and not any(map(str.isspace, token))
+    visible = token.isascii() and token.isprintable() and " " not in token
+    fits = len(token) >= 16 and visible
     return "" if fits else "a token has 16 ASCII characters or more, and no spaces"
 
 
@@ -6682,8 +6700,15 @@ class _Endpoint:
         for key in self.deadlines.due(now):
             if key.line is not None:  # nothing has ended it meanwhile
                 self.stop(key)
-                key.due()
+                self.end(key)
         return self.deadlines.next_due()
+
+    def end(self, key: Any) -> None:
+        try:
+            key.due()
+        except Exception as error:  # a fault of ours: the other time-outs go on
+            text = f"{type(error).__name__} at a time-out: {error}"
+            self.server._log("critical", text)
 
     # Connections
 
@@ -6992,7 +7017,7 @@ class _Endpoint:
                 greeter.task.cancel()
         for connection in list(self.connections):
             if connection.state in ("idle", "head"):
-                connection.transport.close()
+                connection.close()
         for session in list(self.sessions.values()):
             reader = session.reader()
             if reader is not None:
@@ -7001,7 +7026,7 @@ class _Endpoint:
         for session in list(self.sessions.values()):
             session.end()
         for connection in list(self.connections):
-            connection.transport.close()
+            connection.close()
         end = time.monotonic() + 1.0  # for what is still to be written
         while self.connections and time.monotonic() < end:
             await asyncio.sleep(0.01)
