@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tinymcp
 from tests.test_protocol import PATIENCE, B, D, E, Peer, quiet
-from tests.test_streams import Piped, call, initialize, line
+from tests.test_streams import Piped, call, initialize, line, soon
 from tinymcp import Context, InputRequired, Limits, MCPError, Server, ToolError
 
 rt = sys.modules[tinymcp.Server.__module__]
@@ -263,6 +263,8 @@ class Lanes(unittest.TestCase):
             for n in range(1, 400):
                 piped.send(line("notifications/cancelled", {"requestId": n}, None))
             piped.send(call("hold", "last"))
+            lines = server._open.lines
+            soon(lambda: sum(map(len, lines())) == 2, "all others are cancelled")
             gate.set()
             ids = [piped.read()["id"], piped.read()["id"]]
             self.assertEqual(ids, [0, "last"])
