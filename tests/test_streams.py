@@ -775,8 +775,7 @@ async def cancels_itself_and_yields(seen):
     return "over"
 
 
-@story
-async def cancels_itself_and_awaits_a_task(seen):
+async def cancelled_at_a_task(seen, turns):
     async def part():
         try:
             await asyncio.sleep(30)
@@ -785,31 +784,24 @@ async def cancels_itself_and_awaits_a_task(seen):
             raise
 
     inner = asyncio.ensure_future(part())
-    await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
     asyncio.current_task().cancel()
     try:
         await inner
     except asyncio.CancelledError:
         seen.append(inner.cancelled())
     return "over"
+
+
+@story
+async def cancels_itself_and_awaits_a_task(seen):
+    return await cancelled_at_a_task(seen, turns=1)
 
 
 @story
 async def cancels_itself_and_awaits_a_task_at_once(seen):
-    async def part():
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            seen.append("part")
-            raise
-
-    inner = asyncio.ensure_future(part())
-    asyncio.current_task().cancel()
-    try:
-        await inner
-    except asyncio.CancelledError:
-        seen.append(inner.cancelled())
-    return "over"
+    return await cancelled_at_a_task(seen, turns=0)
 
 
 @story
