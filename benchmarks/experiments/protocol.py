@@ -7,7 +7,7 @@ coroutine, which `_Bell` saves too (3.11, modern echo, one connection):
 L3  readuntil, readexactly, drain               171       138             5.7
 L3 with read() and small buffers                         120
 L4  bare Protocol, asyncio's buffers            136       117              1.6
-tinymcp, inline / async                   155 / 176    98 / 109           5.6
+tinymcp, inline / async                   155 / 176    98 / 109           5.0
 before `_Bell`                            192 / 256    1.12 and 1.5 x L3
 tinymcp on a Protocol (prototype)         161 / 235    0.9 and 1.1 x L3
 """
