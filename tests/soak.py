@@ -156,9 +156,8 @@ class Http:
         for thread in threads:
             thread.join()
 
-    def client(self, number, stop):
-        chance = random.Random(number)
-        kinds = [
+    def kinds(self):
+        return [
             self.calls,
             self.session,
             self.stream,
@@ -167,12 +166,24 @@ class Http:
             self.bad,
             self.vanish,
         ]
+
+    def rehearse(self):
+        chance = random.Random(0)
+        for kind in self.kinds():
+            self.once(kind, chance)
+
+    def client(self, number, stop):
+        chance = random.Random(number)
+        kinds = self.kinds()
         while time.monotonic() < stop:
-            with contextlib.suppress(OSError, EOFError, ValueError):
-                with Client(self.port) as client:
-                    client.socket.settimeout(5)
-                    chance.choice(kinds)(client, chance)
-            self.done += 1
+            self.once(chance.choice(kinds), chance)
+
+    def once(self, kind, chance):
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            with Client(self.port) as client:
+                client.socket.settimeout(5)
+                kind(client, chance)
+        self.done += 1
 
     def calls(self, client, chance):
         for _ in range(20):
@@ -273,6 +284,8 @@ def quiet(found):
 class Stdio:
     """One client of a server on stdio."""
 
+    NAMES = ("echo", "fails", "nap", "slow", "sure", "no")
+
     def __init__(self):
         self.process = start("stdio")
         self.done = 0
@@ -291,8 +304,8 @@ class Stdio:
         for data in self.process.stdout:
             message = json.loads(data)
             with self.changed:
-                if "method" not in message and "id" in message:
-                    self.got[message["id"]] = message
+                if "id" in message:  # a question is kept by its method
+                    self.got[message.get("method", message["id"])] = message
                     self.changed.notify_all()
 
     def wait(self, id):
@@ -301,14 +314,22 @@ class Stdio:
                 raise AssertionError(f"no reply {id!r}")
             return self.got.pop(id)
 
+    def rehearse(self):
+        for name in self.NAMES:
+            self.send(call(name, name, **({"text": ""} if name == "echo" else {})))
+            if name == "sure":
+                question = self.wait("elicitation/create")
+                answer = {"action": "accept", "content": {"confirm": True}}
+                reply = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+                self.send(json.dumps(reply).encode() + b"\n")
+            self.wait(name)
+
     def load(self, seconds):
         stop = time.monotonic() + seconds
         while time.monotonic() < stop:
             self.done += 1
             for n in range(20):
-                name = self.chance.choice(
-                    ("echo", "fails", "nap", "slow", "sure", "no")
-                )
+                name = self.chance.choice(self.NAMES)
                 text = {"text": "x" * self.chance.randint(0, 2000)}
                 id = f"{self.done}.{n}"
                 self.send(call(name, id, **(text if name == "echo" else {})))
@@ -337,6 +358,7 @@ def soak(kind, seconds):
     target = kind()
     name = kind.__name__
     try:
+        target.rehearse()
         warm = max(seconds / 10, min(seconds / 3, 20.0))
         target.load(warm)
         first = target.sizes()
