@@ -1625,6 +1625,60 @@ class SubscriptionTest(Logged):
                 self.assertEqual(change.uri, "x://1")
         self.assertEqual(len(streams), 2)
 
+    async def test_calls_wait_for_the_new_session(self):
+        """While a legacy session is begun again, nothing is sent without one, and a
+        list is not taken for empty."""
+        script = Script("legacy", tools__list={"tools": [{"name": "valve"}]})
+        plain = over_http(script, session="s")
+        begun, go, lost, bare = asyncio.Event(), asyncio.Event(), [], []
+
+        async def answer(request, writer):
+            method = request.json.get("method") if request.body else ""
+            if method == "initialize" and lost:
+                begun.set()
+                await go.wait()
+            elif method and "mcp-session-id" not in request.headers:
+                bare.append(method)
+            if lost and "mcp-session-id" in request.headers:
+                return response(404, b"")
+            return await plain(request, writer)
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            lost.append(1)
+            first = asyncio.create_task(client.ping())
+            await begun.wait()
+            bare.clear()
+            later = [client.list_tools(), client.ping(), client.list_tools()]
+            tasks = [asyncio.create_task(work) for work in later]
+            await asyncio.sleep(0)
+            lost.clear()
+            go.set()
+            await first
+            tools, _, again = await asyncio.gather(*tasks)
+        self.assertEqual((tools, again), ([{"name": "valve"}],) * 2)
+        self.assertEqual(bare, [])
+        self.assertEqual(len(script.sent("initialize")), 2)
+
+    async def test_agreed_again_after_a_failure(self):
+        """A session that could not be begun again is tried again by the next call."""
+        script = Script("legacy", tools__list={"tools": [{"name": "valve"}]})
+        plain = over_http(script, session="s")
+        down = []
+
+        async def answer(request, writer):
+            if down:
+                session = "mcp-session-id" in request.headers
+                return response(404 if session else 503, b"")
+            return await plain(request, writer)
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            down.append(1)
+            for _ in range(2):
+                with self.assertRaises(tinymcp.client.HttpStatusError):
+                    await client.ping()
+            down.clear()
+            self.assertEqual(await client.list_tools(), [{"name": "valve"}])
+
     async def test_http_session_lost(self):
         """A new legacy session is subscribed, too."""
         script = Script("legacy")
@@ -1722,6 +1776,17 @@ class SyncTest(unittest.TestCase):
                 client.call_tool("nothing", timeout=0.05)
             with self.assertRaises(AttributeError):
                 client.nonsense()
+
+    def test_used_outside_with(self):
+        """Before and after: a text that says what to do, and no coroutine is left."""
+        client = SyncClient(fake())
+        with self.assertRaisesRegex(ConnectionLost, "with statement"):
+            client.list_tools()
+        with client:
+            changes = client.subscribe("x://1")
+        for call in (client.list_tools, lambda: next(changes)):
+            with self.assertRaisesRegex(ConnectionLost, "with statement"):
+                call()
 
     def test_failing_start(self):
         before = threading.active_count()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -433,12 +434,24 @@ class StreamTest(Logged):
         with self.assertRaisesRegex(TypeError, "no option header$"):
             self.client("http://localhost/", header={})
 
-    async def test_closed_client(self):
-        client = self.client(FakeStream())
-        async with client:
-            pass
-        with self.assertRaises(ConnectionLost):
-            await client.ping()
+    async def test_used_outside_with(self):
+        """No empty list is answered for a server that nobody has asked."""
+        for closed in (False, True):
+            client = self.client(FakeStream())
+            if closed:
+                async with client:
+                    pass
+            works = [
+                client.ping,
+                client.list_tools,
+                functools.partial(client.call_tool, "x"),
+                functools.partial(client.set_logging_level, "error"),
+                client.subscribe("x://1").__aenter__,
+            ]
+            for work in works:
+                with self.subTest(closed=closed, work=work):
+                    with self.assertRaisesRegex(ConnectionLost, "not open: use it in"):
+                        await work()
 
 
 class RulesTest(unittest.TestCase):

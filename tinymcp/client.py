@@ -371,6 +371,7 @@ class Subscription:
         self._started = True
         self._wake, self._ready = asyncio.Event(), asyncio.Event()
         client = self._client
+        await client._ensure()
         if client.modern:
             self._task = client._spawn(self._listen())
             try:
@@ -531,6 +532,7 @@ class Subscription:
 
 
 _ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
+_NOT_OPEN = "the client is not open: use it in a with statement"
 _MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
 _eras: dict[str, str] = {}  # URL -> "legacy" or "modern", for the life of this process
 
@@ -652,6 +654,8 @@ class Client:
         self._streams: dict[int, Subscription] = {}  # listen id -> who reads it
         self._watching: list[Subscription] = []  # of a legacy server
         self._restarts: list[float] = []
+        self._lock: Optional[asyncio.Lock] = None  # of whoever negotiates
+        self._agreed = False  # with the server: requests may go to it
         self._forget()
 
     def _forget(self) -> None:
@@ -665,8 +669,9 @@ class Client:
     async def __aenter__(self) -> Client:
         self._lock = asyncio.Lock()
         try:
-            await self._transport.open()
-            await self._negotiate()
+            async with self._lock:
+                await self._transport.open()
+                await self._negotiate()
         except BaseException:
             await self.close()
             raise
@@ -684,6 +689,7 @@ class Client:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.close()
         self._calls.fail_all(ConnectionLost("the client is closed"))
+        self._lock, self._agreed = None, False
 
     @property
     def modern(self) -> bool:
@@ -700,39 +706,48 @@ class Client:
         for subscription in list(self._watching):
             subscription.broken(error)
 
+    def _unsettled(self) -> bool:
+        return self._transport.lost is not None or not self._agreed
+
     async def _ensure(self) -> None:
-        """Open a lost stream again, if that is wanted (STD-07)."""
+        """Open a lost stream again, if that is wanted (STD-07); agree with a server
+        that was not agreed with, or wait for whoever does it."""
+        if self._lock is None:
+            raise ConnectionLost(_NOT_OPEN)
         lost = self._transport.lost
-        if lost is None or not self._restart:
+        if not self._unsettled() or (lost is not None and not self._restart):
             return  # without restart the transport refuses
         async with self._lock:
-            if self._transport.lost is not lost:
+            if self._transport.lost is not lost or not self._unsettled():
                 return
-            now = time.monotonic()
-            self._restarts = [at for at in self._restarts if now - at < 60.0]
-            if len(self._restarts) >= self.limits.retries:
-                raise ConnectionLost(f"the server does not stay alive: {lost}")
-            self._restarts.append(now)
-            await self._reopen()
+            if lost is not None:
+                self._count_restart(lost)
+                await self._reopen()
             await self._negotiate(self.protocol_version)
         for subscription in list(self._watching):
             await subscription.again()
+
+    def _count_restart(self, lost: ConnectionLost) -> None:
+        now = time.monotonic()
+        self._restarts = [at for at in self._restarts if now - at < 60.0]
+        if len(self._restarts) >= self.limits.retries:
+            raise ConnectionLost(f"the server does not stay alive: {lost}")
+        self._restarts.append(now)
 
     async def _reopen(self) -> None:
         await self._transport.close()
         await self._transport.open()
 
-    async def _renew(self, version: str, session: str) -> None:
+    async def _renew(self, session: str) -> None:
         """A legacy session has ended: begin another one (HTL-04)."""
-        async with self._lock:
-            if getattr(self._transport, "session", "") == session:
-                await self._initialize()
-        for subscription in list(self._watching):
-            await subscription.again()
+        if getattr(self._transport, "session", "") == session:
+            self._agreed = False
+        await self._ensure()
 
     # The era (VER-04, VER-05, VER-06)
 
     async def _negotiate(self, known: str = "") -> None:
+        self._agreed = False
         url = self._transport.target if self._transport.http else ""
         era = _eras.get(str(url), "legacy" if known in LEGACY else "")
         if self._mode == "legacy":
@@ -744,6 +759,7 @@ class Client:
                 await self._probe()
         else:
             await self._probe()
+        self._agreed = True
         if url and len(_eras) < 1024:
             _eras[str(url)] = "modern" if self.modern else "legacy"
 
@@ -811,7 +827,6 @@ class Client:
             await self._probe(_common(error, MODERN) or MODERN[0], True)
 
     async def _initialize(self, timeout: Optional[float] = None) -> None:
-        self._forget()
         if isinstance(self._transport, _HttpTransport):
             self._transport.version = self._transport.session = ""
         params = {
@@ -860,14 +875,13 @@ class Client:
         """
         options.setdefault("_began", self._calls.clock())
         self._left(method, options)
-        if self._transport.lost is not None:
+        if self._unsettled():
             await self._in_time(self._ensure(), method, options)
         session = getattr(self._transport, "session", "")
         try:
             return await self._send(method, params, **options)
         except _SessionLost:
-            again = self._renew(self.protocol_version, session)
-            await self._in_time(again, method, options)
+            await self._in_time(self._renew(session), method, options)
             return await self._send(method, params, **options)
 
     def _left(self, method: str, options: Json) -> float:
@@ -1120,6 +1134,8 @@ class Client:
         items: list[Json] = []
         cursor: Optional[str] = None
         seen: set[str] = set()
+        if not self._agreed:
+            await self._in_time(self._ensure(), method, options)
         if capability not in self.capabilities:
             return items
         for _ in range(int(self.limits.pages)):
@@ -1318,6 +1334,7 @@ class Client:
 
     async def set_logging_level(self, level: str) -> None:
         """Log messages from this level on go to logging_callback."""
+        await self._ensure()
         self._level = level
         if not self.modern:
             if "logging" not in self.capabilities:
@@ -1346,6 +1363,7 @@ class SyncClient:
 
     def __init__(self, target: object, **options: Any) -> None:
         self._client = Client(target, **options)
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
 
     def __enter__(self) -> SyncClient:
         import threading
@@ -1369,11 +1387,16 @@ class SyncClient:
             self._stop()
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
 
     def _wait(self, work: Any) -> Any:
+        if self._loop is None:
+            work.close()
+            raise ConnectionLost(_NOT_OPEN)
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -1391,7 +1414,8 @@ class SyncClient:
         except StopAsyncIteration:
             return
         finally:
-            self._wait(subscription.__aexit__())
+            if self._loop is not None:  # else it has ended with the client
+                self._wait(subscription.__aexit__())
 
     def __getattr__(self, name: str) -> Any:
         """Any other method or property of Client."""
