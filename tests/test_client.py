@@ -412,6 +412,19 @@ class CallTest(Logged):
             server.send({"id": id, "result": {"content": []}})
             await client.ping()
 
+    async def test_timeout_tells_of_an_error_without_an_id(self):
+        """A server that could not read a request cannot say which one it was."""
+
+        def unread(params):
+            server.send({"error": {"code": -32600, "message": "over the limit"}})
+
+        server = FakeStream(tools__call=unread, ping=lambda params: None)
+        async with self.client(server) as client:
+            with self.assertRaisesRegex(RequestTimeout, "a message: over the limit$"):
+                await client.call_tool("x", timeout=0.1)
+            with self.assertRaisesRegex(RequestTimeout, " s$"):
+                await client._request("ping", {}, timeout=0.05)
+
     async def test_maximum_is_for_all_of_a_call(self):
         """LIF-09: rounds, pauses, pages and questions do not begin it again."""
 

@@ -1820,6 +1820,32 @@ class Limited(unittest.TestCase):
             self.assertTrue(client.closed())
             self.assertEqual(found, [False, True])
 
+    def test_what_is_taken_from_the_kernel_is_progress(self):
+        """Its buffers are larger than what a slow reader takes in write_timeout."""
+        with Live() as live, live.client() as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            client.send(request("GET", target="/healthz"))
+            client.reply()
+            connection, found = next(iter(live.endpoint.connections)), []
+
+            def owed():
+                connection.transport.write(bytes(900_000))
+                connection.state, connection.unsent = "write", connection.untaken()
+
+            def time_passes():
+                connection.due()
+                found.append((connection.owed(), connection.transport.is_closing()))
+
+            live.loop.call_soon_threadsafe(owed)
+            soon(lambda: connection.unsent and not connection.owed(), "it is written")
+            for rounds in range(1, 4):
+                left = 200_000
+                while left:
+                    left -= len(client.socket.recv(left))
+                live.loop.call_soon_threadsafe(time_passes)
+                soon(lambda rounds=rounds: len(found) == rounds, "the time passes")
+            self.assertEqual(found, [(0, False)] * 3)
+
     def test_a_reader_that_takes_nothing_is_dropped(self):
         limits = Limits(write_timeout=0.1)
         with Live(fixture(limits=limits)) as live, live.client() as client:

@@ -31,7 +31,7 @@ TREE = ast.parse(SOURCE)
 # that costs what it was meant to cost (below); workers that read took 130 lines more,
 # and half the time of a call. Room for a fix, none for a feature.
 CODE_LINES, LINES, BYTES = 6430, 8200, 339 * 1024
-DEFINITIONS, FUNCTION_LINES, COLUMNS, NESTING = 194, 50, 88, 3
+DEFINITIONS, FUNCTION_LINES, COLUMNS, NESTING = 195, 50, 88, 3
 INSTRUCTIONS = 45_000_000
 MEMORY = 3 << 20
 VALGRIND = "valgrind --tool=cachegrind --cache-sim=no --cachegrind-out-file=/dev/null"

@@ -5211,7 +5211,8 @@ class _WriterPeer(_Peer):
         try:
             while True:
                 before = taken
-                taken = self.sent - self.transport.get_write_buffer_size()
+                waiting = self.transport.get_write_buffer_size()
+                taken = self.sent - waiting - _in_kernel(self.transport)
                 if before == taken:
                     self.transport.abort()
                     break
@@ -5240,6 +5241,19 @@ class _WriterPeer(_Peer):
             await asyncio.sleep(0.02)
         self.transport.set_write_buffer_limits(high=0)
         await self.drain()
+
+
+def _in_kernel(transport: Any) -> int:
+    """Bytes that the kernel still holds for a peer, where it tells (POSIX): up to some
+    MB, which a slow reader may take minutes for."""
+    try:
+        import fcntl
+        import termios
+
+        end, ask = transport.get_extra_info("socket"), termios.TIOCOUTQ
+        return int.from_bytes(fcntl.ioctl(end, ask, bytes(4)), sys.byteorder)
+    except (ImportError, OSError, TypeError, ValueError):  # or it is closed
+        return 0
 
 
 def _peer_credentials(writer: Any) -> Optional[Principal]:
@@ -6135,7 +6149,7 @@ class _Connection:
             seconds = self.endpoint.server._limits.idle_timeout / 2
             return self.endpoint.start(self, seconds)
         if self.state == "write":
-            before, self.unsent = self.unsent, self.owed()
+            before, self.unsent = self.unsent, self.untaken()
             if self.unsent < before:  # slow is not stuck
                 limits = self.endpoint.server._limits
                 return self.endpoint.start(self, limits.write_timeout)
@@ -6153,14 +6167,17 @@ class _Connection:
         below: int = 0 if self.raw is None else self.raw.get_write_buffer_size()
         return below + int(self.transport.get_write_buffer_size())
 
+    def untaken(self) -> int:
+        return 0 if self.gone else self.owed() + _in_kernel(self.transport)
+
     def close(self) -> None:
         """When all is written, and over TLS the client has agreed: in write_timeout."""
         if self.gone:
             return self.endpoint.stop(self)
         if not self.transport.is_closing():  # asyncio's TLS breaks at a second close
             self.transport.close()
-        self.unsent = self.owed()
-        if self.unsent or self.raw is not None:
+        if self.owed() or self.raw is not None:
+            self.unsent = self.untaken()
             self.expect("write", self.endpoint.server._limits.write_timeout)
         else:
             self.endpoint.stop(self)
@@ -6257,7 +6274,7 @@ class _Connection:
 
     async def written(self) -> None:
         """Wait until the client has taken most of what it is owed."""
-        self.unsent = self.owed()
+        self.unsent = self.untaken()
         self.expect("write", self.endpoint.server._limits.write_timeout)
         await self.writer.drain()
         self.state = ""
@@ -6814,7 +6831,8 @@ class _Endpoint:
             raise _HttpError(405, "GET and DELETE are for sessions before 2026-07-28")
         if session_id is None:  # 405 makes a client go on without a GET stream
             status = 405 if head.method == "GET" else 400
-            raise _HttpError(status, "Mcp-Session-Id is missing: send initialize first")
+            text = "No page but MCP: Mcp-Session-Id is missing, initialize is first"
+            raise _HttpError(status, text)
         exchange.era = "legacy"
         session = self.session(session_id, exchange.principal)
         if head.method == "GET":

@@ -346,7 +346,11 @@ class _Call:
             return
         over = now >= self.began + self.maximum
         spent = now - (self.began if over else self.started)
-        self.fail(RequestTimeout(f"{self.method}: no answer within {spent:.3g} s"))
+        text = f"{self.method}: no answer within {spent:.3g} s"
+        came, unclaimed = self.calls.unclaimed
+        if unclaimed and came >= self.began:  # perhaps because of this message
+            text += f"; meanwhile the server could not read a message: {unclaimed}"
+        self.fail(RequestTimeout(text))
 
     def endless(self) -> None:
         """It may take for ever from now on."""
@@ -383,6 +387,7 @@ class _Calls:
         self.pending: dict[int, _Call] = {}
         self.last = 0
         self.orphan: Optional[_Call] = None  # takes an error that names no id
+        self.unclaimed = (0.0, "")  # when another such error came, and its text
         self._inbound = inbound
         self._log = log
         self._limit = limit
@@ -448,6 +453,8 @@ class _Calls:
         if call is None and id is None and isinstance(outcome, MCPError):
             call = self.orphan
         if call is None:
+            if id is None and isinstance(outcome, MCPError):
+                self.unclaimed = self.clock(), outcome.message
             self._log(f"skipped an answer to id {id!r}, which waits for none")
         elif isinstance(outcome, MCPError):
             call.fail(outcome)
