@@ -19,7 +19,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from .client import LEGACY, MODERN, lines, posts
+from .client import LEGACY, MODERN, lines, many, posts
 from .process import ROOT, Process, environment, free_port
 from .targets import CACHE, HERE, bare, own, references
 
@@ -27,6 +27,7 @@ FILE = HERE / "COUNTS.md"
 SNAPSHOT = CACHE / "counted"
 GROWTH = 1.05  # more than this over COUNTS.md fails --check
 CALLS = 150
+CROWD = 64  # connections that share the turns of the loop
 TITLE = """# Instructions
 
 User-space instructions counted by valgrind (callgrind). `python3 -m benchmarks counts`
@@ -84,6 +85,9 @@ def plan() -> dict[str, tuple]:
         for name, argv in refs.items():
             transport = "stdio" if name in ("L1", "L2r") else "http"
             rows[f"{name} echo, {label}"] = (argv, transport, era, "echo", 0)
+    crowd = {"HTTP inline": inline, "HTTP async": asynchronous}
+    for name, argv in {**crowd, "L3": refs["L3"], "L4": refs["L4"]}.items():
+        rows[f"{name} echo, {CROWD} connections"] = (argv, "http", MODERN, "crowd", 0)
     return rows
 
 
@@ -114,7 +118,10 @@ def count(
 
 
 def drive(connection, kind: str, era: str, calls: int) -> None:
-    """Calls one after the other, as a host makes them."""
+    """Calls one after the other, as a host makes them, or from many connections."""
+    if kind == "crowd":
+        many(connection.port, CROWD, posts("echo", calls, era, connection.port))
+        return
     if hasattr(connection, "port"):
         port, session = connection.port, connection.session
         requests = posts(kind, calls, era, port, session, 10)
@@ -130,8 +137,9 @@ def one(row: str, entry: tuple) -> tuple[str, int]:
     kind = entry[3]
     if not kind:
         return row, count(*entry, calls=1)
-    more, less = (count(*entry, calls=n * CALLS) for n in (2, 1))
-    return row, (more - less) // CALLS
+    calls = CALLS if kind != "crowd" else CALLS * 4
+    more, less = (count(*entry, calls=n * calls) for n in (2, 1))
+    return row, (more - less) // calls
 
 
 def measure(only: list[str]) -> dict[str, int]:
