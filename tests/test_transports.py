@@ -989,8 +989,8 @@ class HttpTest(Logged):
         wait, waited = asyncio.wait, []
 
         def briefly(tasks, timeout=None):
-            waited.append(timeout)
-            return wait(tasks, timeout=0.1)
+            waited.append(timeout or 0)
+            return wait(tasks, timeout=timeout and 0.1)
 
         with mock.patch.object(transports.asyncio, "wait", briefly):
             async with self.client(server.url) as client:

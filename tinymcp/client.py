@@ -86,6 +86,11 @@ def _dict(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def _list(value: object) -> list[Any]:
+    """What should be an array; [] if it is none."""
+    return value if isinstance(value, list) else []
+
+
 # 3.9 would build dict[str, Any] at each start, for the type checker alone.
 class Result(dict):  # type: ignore[type-arg]
     """A result object as the server sent it, with short names for its members."""
@@ -163,12 +168,12 @@ def _defaults(schema: object) -> Json:
 def _yes(schema: object) -> Json:
     """What a bare True says to a form: yes to the one thing that it must know."""
     fields = _dict(_dict(schema).get("properties"))
-    needed = _dict(schema).get("required")
+    needed = _list(_dict(schema).get("required"))
     asked = [
         name
         for name, field in fields.items()
         if _dict(field).get("type") == "boolean"
-        and (len(fields) == 1 or (name in (needed or ()) and "default" not in field))
+        and (len(fields) == 1 or (name in needed and "default" not in field))
     ]
     return {asked[0]: True} if len(asked) == 1 else {}
 
@@ -263,6 +268,9 @@ async def _run(callback: Callable[..., Any], params: Json) -> Any:
 # Results stay as the bytes they are: a caller who changes one changes nothing here.
 
 
+_DAY = 86400.0  # seconds; a result that is fresh for longer is asked for again
+
+
 class _Cache:
     """Results by method, parameters and principal, while they are fresh (CCH-03)."""
 
@@ -288,7 +296,8 @@ class _Cache:
         owner = "" if result.get("cacheScope") == "public" else "private:" + principal
         key = (method, _rt._encode(params), owner)
         self._pop(key)
-        self._kept[key] = (time.monotonic() + ttl / 1000, _rt._encode(result))
+        seconds = min(ttl, _DAY * 1000) / 1000
+        self._kept[key] = (time.monotonic() + seconds, _rt._encode(result))
         self._bytes += len(self._kept[key][1])
         while (
             len(self._kept) > self._limits.cache or self._bytes > self._limits.message
@@ -384,7 +393,7 @@ class Subscription:
         else:
             client._watching.append(self)
             try:
-                await self.again(first=True)
+                await self._subscribe()
             except BaseException:
                 client._watching.remove(self)
                 raise
@@ -460,7 +469,7 @@ class Subscription:
         """The stream of a legacy server broke; a restart subscribes again."""
         if not self._client._restart:
             self.finish(error)
-        elif self._task is None or self._task.done():
+        else:
             self._client._spawn(self._mend())
 
     async def _mend(self) -> None:
@@ -469,15 +478,30 @@ class Subscription:
         except (ClientError, MCPError) as error:
             self.finish(error)
 
-    async def again(self, first: bool = False) -> None:
-        """Subscribe with a legacy server, at the start and after a break."""
+    async def resume(self) -> None:
+        """Subscribe again, with whatever server there is after a break; what prevents
+        it is told to who reads the changes."""
+        client = self._client
+        if self._ended:
+            return
+        if client.modern:  # it was a legacy one before
+            client._watching.remove(self)
+            self._ready.set()
+            self._task = client._spawn(self._listen())
+            return
+        try:
+            await self._subscribe()
+        except (ClientError, MCPError) as error:
+            self.finish(error)
+        else:
+            self._missed()
+
+    async def _subscribe(self) -> None:
         offered = _dict(self._client.capabilities.get("resources"))
         if self.uris and not offered.get("subscribe"):
             raise ClientError("the server does not offer subscriptions to resources")
         for uri in self.uris:
-            await self._client._send("resources/subscribe", {"uri": uri})
-        if not first:
-            self._missed()
+            await self._client._request("resources/subscribe", {"uri": uri})
 
     def _missed(self) -> None:
         """Anything may have changed while nobody listened."""
@@ -654,8 +678,10 @@ class Client:
         self._streams: dict[int, Subscription] = {}  # listen id -> who reads it
         self._watching: list[Subscription] = []  # of a legacy server
         self._restarts: list[float] = []
-        self._lock: Optional[asyncio.Lock] = None  # of whoever negotiates
+        self._open = self._fresh = False
         self._agreed = False  # with the server: requests may go to it
+        self._agreeing: Optional[asyncio.Task[None]] = None
+        self._refusing = 0  # answers to questions that are too many
         self._forget()
 
     def _forget(self) -> None:
@@ -667,11 +693,11 @@ class Client:
     # The connection
 
     async def __aenter__(self) -> Client:
-        self._lock = asyncio.Lock()
+        if self._open:
+            raise ClientError("the client is open already: one with statement for each")
+        self._open = self._fresh = True
         try:
-            async with self._lock:
-                await self._transport.open()
-                await self._negotiate()
+            await self._ensure()
         except BaseException:
             await self.close()
             raise
@@ -682,6 +708,7 @@ class Client:
 
     async def close(self) -> None:
         """End subscriptions and session, and the server if it is a child."""
+        self._open = self._agreed = False
         for subscription in (*self._watching, *self._streams.values()):
             subscription.finish(None)
         for task in list(self._tasks):
@@ -689,7 +716,6 @@ class Client:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.close()
         self._calls.fail_all(ConnectionLost("the client is closed"))
-        self._lock, self._agreed = None, False
 
     @property
     def modern(self) -> bool:
@@ -703,29 +729,45 @@ class Client:
         return task
 
     def _lost(self, error: ConnectionLost) -> None:
+        self._agreed = False
         for subscription in list(self._watching):
             subscription.broken(error)
 
-    def _unsettled(self) -> bool:
-        return self._transport.lost is not None or not self._agreed
-
     async def _ensure(self) -> None:
-        """Open a lost stream again, if that is wanted (STD-07); agree with a server
-        that was not agreed with, or wait for whoever does it."""
-        if self._lock is None:
+        """Return when the server is agreed with: at once, or when the task that agrees
+        with it again has ended. Who gives up waiting does not end it for others."""
+        if self._agreed:
+            return
+        if not self._open:
             raise ConnectionLost(_NOT_OPEN)
+        if self._agreeing is None:
+            self._agreeing = self._spawn(self._agree())
+            self._agreeing.add_done_callback(self._has_ended)
+        task = self._agreeing
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise ConnectionLost("the client is closed")
+        task.result()
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._agreeing = None
+        if not task.cancelled():
+            task.exception()  # asyncio: retrieved, also when everybody has given up
+
+    async def _agree(self) -> None:
+        """Open the transport, a lost one if that is wanted (STD-07), and negotiate."""
         lost = self._transport.lost
-        if not self._unsettled() or (lost is not None and not self._restart):
-            return  # without restart the transport refuses
-        async with self._lock:
-            if self._transport.lost is not lost or not self._unsettled():
-                return
-            if lost is not None:
-                self._count_restart(lost)
-                await self._reopen()
-            await self._negotiate(self.protocol_version)
+        if self._fresh:
+            self._fresh = False
+            await self._transport.open()
+        elif lost is not None:
+            if not self._restart:
+                raise ConnectionLost(str(lost)) from lost
+            self._count_restart(lost)
+            await self._reopen()
+        await self._negotiate(self.protocol_version)
         for subscription in list(self._watching):
-            await subscription.again()
+            self._spawn(subscription.resume())
 
     def _count_restart(self, lost: ConnectionLost) -> None:
         now = time.monotonic()
@@ -740,7 +782,7 @@ class Client:
 
     async def _renew(self, session: str) -> None:
         """A legacy session has ended: begin another one (HTL-04)."""
-        if getattr(self._transport, "session", "") == session:
+        if session and getattr(self._transport, "session", "") == session:
             self._agreed = False
         await self._ensure()
 
@@ -846,6 +888,11 @@ class Client:
         )
         if isinstance(self._transport, _HttpTransport):
             await self._transport.listen()
+        if self._level is not None and "logging" in self.capabilities:
+            try:
+                await self._send("logging/setLevel", {"level": self._level})
+            except MCPError as error:  # the rest works without
+                self._log(f"logging/setLevel {self._level}: {error}")
 
     def _adopt(self, version: str, result: Json, holder: Json) -> None:
         key = _rt._SERVER_KEY if holder is not result else "serverInfo"
@@ -854,6 +901,10 @@ class Client:
         self.capabilities = _dict(result.get("capabilities"))
         text = result.get("instructions")
         self.instructions = text if isinstance(text, str) else None
+        self._tools, self._checks, self._paths = None, {}, {}  # it may be another one
+        if self._cache is not None:
+            for method in {name for names in _STALE.values() for name in names}:
+                self._cache.drop(method)
 
     # Requests
 
@@ -875,7 +926,7 @@ class Client:
         """
         options.setdefault("_began", self._calls.clock())
         self._left(method, options)
-        if self._unsettled():
+        if not self._agreed:
             await self._in_time(self._ensure(), method, options)
         session = getattr(self._transport, "session", "")
         try:
@@ -1064,15 +1115,27 @@ class Client:
     def _question(self, message: Json) -> None:
         if self.modern:  # STD-04: a modern client writes no responses
             self._log(f"ignored a request of a modern server: {message['method']}")
+        elif message["id"] in self._asked:
+            self._log(f"ignored a question, its id is in use: {message['id']!r:.80}")
         elif len(self._asked) >= self.limits.asking:
-            text = "Too many questions at a time"
-            error = {"code": _rt.INTERNAL_ERROR, "message": text}
-            reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-            self._spawn(self._notify(reply))
+            self._refuse(message["id"])
         else:
             id = message["id"]
             self._asked[id] = task = self._spawn(self._respond(message))
             task.add_done_callback(lambda done: self._asked.pop(id, None))
+
+    def _refuse(self, id: object) -> None:
+        if self._refusing >= self.limits.asking:
+            return self._log("ignored a question: there are far too many")
+        text = "Too many questions at a time"
+        error = {"code": _rt.INTERNAL_ERROR, "message": text}
+        self._refusing += 1
+        task = self._spawn(self._notify({"jsonrpc": "2.0", "id": id, "error": error}))
+        task.add_done_callback(self._refused)
+        return None
+
+    def _refused(self, task: asyncio.Task[Any]) -> None:
+        self._refusing -= 1
 
     def _progress(self, params: Json) -> None:
         token = params.get("progressToken")
@@ -1355,6 +1418,14 @@ class Client:
 # ---- 6 SyncClient ------------------------------------------------------------------
 
 
+async def _end_tasks() -> None:
+    """Other threads wait for these: they hear that it is over."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class SyncClient:
     """The methods of Client without async: `with SyncClient(target) as client:`.
 
@@ -1362,12 +1433,17 @@ class SyncClient:
     """
 
     def __init__(self, target: object, **options: Any) -> None:
+        import threading
+
         self._client = Client(target, **options)
         self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._lock = threading.Lock()  # of _loop
 
     def __enter__(self) -> SyncClient:
         import threading
 
+        if self._loop is not None:
+            raise ClientError("the client is open already: one with statement for each")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, daemon=True, name="tinymcp-client"
@@ -1387,19 +1463,26 @@ class SyncClient:
             self._stop()
 
     def _stop(self) -> None:
-        loop, self._loop = self._loop, None
+        with self._lock:  # what was sent to the loop before is in it, nothing follows
+            loop, self._loop = self._loop, None
         if loop is not None:
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
 
     def _wait(self, work: Any) -> Any:
-        if self._loop is None:
-            work.close()
-            raise ConnectionLost(_NOT_OPEN)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        import concurrent.futures
+
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                raise ConnectionLost(_NOT_OPEN)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ConnectionLost("the client is closed") from None
         except BaseException:  # Ctrl-C: the server is told, too
             future.cancel()
             raise
