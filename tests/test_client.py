@@ -1712,6 +1712,196 @@ class SubscriptionTest(Logged):
         self.assertEqual(len(script.sent("resources/subscribe")), 2)
 
 
+class AgreementTest(Logged):
+    """Who waits for the agreement with a server, and what is forgotten with it."""
+
+    async def lost(self, server, client):
+        server.hang_up()
+        while client._agreed:
+            await asyncio.sleep(0)
+
+    async def test_all_calls_wait_for_the_restart(self):
+        """STD-07: one opens the stream again, and no call is refused meanwhile."""
+        script = {"tools__list": {"tools": [{"name": "valve"}]}, "ping": {}}
+        for era in ("legacy", "modern"):
+            server = FakeStream(era, tools__call={"content": []}, **script)
+            async with self.client(server, restart=True) as client:
+                await self.lost(server, client)
+                calls = [client.call_tool("x") for _ in range(3)]
+                found = await asyncio.gather(
+                    client.list_tools(refresh=True), client.ping(), *calls
+                )
+                self.assertEqual(found[0], [{"name": "valve"}])
+            opened = {"legacy": "initialize", "modern": "server/discover"}[era]
+            most = 3 if era == "modern" else 2  # a modern ping is server/discover
+            self.assertEqual(len(server.sent(opened)), most)
+
+    async def test_nobody_calls_a_server_that_refused(self):
+        """No tool runs and no list is empty on a stream that was not agreed on."""
+        server = FakeStream("legacy", tools__call={"content": []})
+        async with self.client(server, restart=True) as client:
+            await self.lost(server, client)
+
+            def refuse(params):
+                raise Failure(-32000, "not now")
+
+            server.methods["initialize"] = refuse
+            works = [client.call_tool("x"), client.list_tools(), client.ping()]
+            found = await asyncio.gather(*works, return_exceptions=True)
+            self.assertEqual([type(each) for each in found], [MCPError] * 3)
+            self.assertEqual(server.sent("tools/call"), [])
+            del server.methods["initialize"]
+            await client.call_tool("x")
+
+    async def test_who_gives_up_waiting_does_not_end_it(self):
+        server = FakeStream("legacy")
+        async with self.client(server, restart=True) as client:
+            await self.lost(server, client)
+            begun, go = asyncio.Event(), asyncio.Event()
+
+            async def initialize(params):
+                begun.set()
+                await go.wait()
+                return {"protocolVersion": LEGACY, "capabilities": {}}
+
+            server.methods["initialize"] = initialize
+            first, second = [asyncio.create_task(client.ping()) for _ in range(2)]
+            await begun.wait()
+            first.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await first
+            go.set()
+            await second
+        self.assertEqual(len(server.sent("initialize")), 2)
+
+    async def test_closed_while_it_is_awaited(self):
+        """No second agreement begins, and who waits hears that it is over."""
+        server = FakeStream("legacy")
+        client = self.client(server, restart=True)
+        async with client:
+            await self.lost(server, client)
+            begun = asyncio.Event()
+
+            async def initialize(params):
+                begun.set()
+                await asyncio.sleep(30)
+
+            server.methods["initialize"] = initialize
+            works = [
+                client.ping(),
+                client.list_tools(),
+                client.set_logging_level("error"),
+                client.subscribe("x://1").__aenter__(),
+            ]
+            tasks = [asyncio.create_task(work) for work in works]
+            await begun.wait()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        self.assertEqual([type(each) for each in found], [ConnectionLost] * 4)
+        self.assertEqual((client._agreed, client._tasks), (False, set()))
+
+    async def test_opened_twice(self):
+        async with self.client(FakeStream()) as client:
+            with self.assertRaisesRegex(ClientError, "is open already"):
+                await client.__aenter__()
+            await client.ping()
+
+    async def test_what_the_old_server_said_is_forgotten(self):
+        """The schemas of its tools, and what the cache keeps of it."""
+        tool = {"name": "x", "outputSchema": {"required": ["old"]}}
+        server = FakeStream(
+            tools__list={"tools": [tool], "ttlMs": 60_000, "cacheScope": "public"},
+            tools__call={"content": [], "structuredContent": {"old": 1}},
+        )
+        async with self.client(server, restart=True) as client:
+            await client.call_tool("x")
+            await self.lost(server, client)
+            result = {"content": [], "structuredContent": {"new": 1}}
+            server.methods["tools/call"] = result
+            server.methods["tools/list"] = {"tools": [{"name": "x"}]}
+            found = (await client.call_tool("x")).structured_content
+            self.assertEqual(found, {"new": 1})
+            self.assertEqual(await client.list_tools(), [{"name": "x"}])
+
+    async def test_the_log_level_is_told_to_each_server(self):
+        server = FakeStream("legacy", logging__setLevel={})
+        async with self.client(server, restart=True, log_level="info") as client:
+            await client.set_logging_level("error")
+            await self.lost(server, client)
+            await client.ping()
+        levels = [params["level"] for params in server.sent("logging/setLevel")]
+        self.assertEqual(levels, ["info", "error", "error"])
+
+    async def test_a_log_level_that_is_refused_costs_nothing_else(self):
+        def refuse(params):
+            raise Failure(-32602, "which level?")
+
+        server = FakeStream("legacy", logging__setLevel=refuse)
+        async with self.client(server, log_level="loud") as client:
+            await client.ping()
+        self.assertIn("which level?", "\n".join(self.logged))
+
+    async def test_a_subscription_that_is_not_restored_says_so(self):
+        """And it is no call's fault: calls go on."""
+        server = FakeStream("legacy")
+        async with self.client(server, restart=True) as client:
+            async with client.subscribe("x://1") as changes:
+
+                def refuse(params):
+                    raise Failure(-32002, "no such resource")
+
+                server.methods["resources/subscribe"] = refuse
+                await self.lost(server, client)
+                await client.ping()
+                with self.assertRaisesRegex(MCPError, "no such resource"):
+                    await asyncio.wait_for(changes.__anext__(), 10)
+
+    async def test_a_subscription_of_a_server_that_is_modern_now(self):
+        def listen(params):
+            meta = {META + "subscriptionId": server.seen[-1]["id"]}
+            name = "notifications/subscriptions/acknowledged"
+            server.notify(name, _meta=meta, notifications={})
+
+        def gone(params):
+            raise Failure(-32601, "Method not found")
+
+        server = FakeStream("legacy")
+        async with self.client(server, restart=True) as client:
+            async with client.subscribe("x://1") as changes:
+                server.era = "modern"
+                server.methods["subscriptions/listen"] = listen
+                server.methods["initialize"] = gone
+                await self.lost(server, client)
+                await client.ping()
+                self.assertTrue(client.modern)
+                change = await asyncio.wait_for(changes.__anext__(), 10)
+                self.assertEqual(change.uri, "x://1")
+
+    async def test_subscribing_where_the_session_has_ended(self):
+        """HTL-04 holds for a subscription, too."""
+        script = Script("legacy")
+        plain = over_http(script, session="s")
+        lost = []
+
+        async def answer(request, writer):
+            if lost and "mcp-session-id" in request.headers:
+                lost.clear()
+                return response(404, b"")
+            return await plain(request, writer)
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            lost.append(1)
+            async with client.subscribe("x://1"):
+                self.assertEqual(len(script.sent("initialize")), 2)
+
+    async def test_subscribing_to_a_server_that_is_gone(self):
+        for uris in ((), ("x://1",)):
+            server = FakeStream("legacy")
+            async with self.client(server) as client:
+                await self.lost(server, client)
+                with self.assertRaises(ConnectionLost):
+                    await client.subscribe(*uris, tools=True).__aenter__()
+
+
 class RealServerTest(Logged):
     """Against the runtime itself, in process and over every transport."""
 
@@ -1800,6 +1990,47 @@ class SyncTest(unittest.TestCase):
         for call in (client.list_tools, lambda: next(changes)):
             with self.assertRaisesRegex(ConnectionLost, "with statement"):
                 call()
+
+    def test_closed_under_another_thread(self):
+        """Whoever waits for an answer hears that the client is closed."""
+        found = []
+
+        def wait():
+            try:
+                client.call_tool("nothing")
+            except ConnectionLost as error:
+                found.append(str(error))
+
+        def ask(params):
+            asked.set()
+            threading.Event().wait(20)
+
+        asked = threading.Event()
+        more = {"resultType": "input_required", "requestState": "again"}
+        question = {"method": "elicitation/create", "params": {"message": "?"}}
+        for result in (more, {**more, "inputRequests": {"a": question}}):
+            server = _Lazy(FakeStream, tools__call=result)
+            thread = threading.Thread(target=wait)
+            client = SyncClient(server, elicitation_callback=ask)
+            with client:
+                thread.start()
+                end = time.monotonic() + 10
+                while not (
+                    asked.is_set()
+                    if "inputRequests" in result
+                    else server.made.sent("tools/call")
+                ):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.005)
+            thread.join(10)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(found, ["the client is closed"] * 2)
+
+    def test_opened_twice(self):
+        with SyncClient(fake()) as client:
+            with self.assertRaisesRegex(ClientError, "is open already"):
+                client.__enter__()
+            client.ping()
 
     def test_failing_start(self):
         before = threading.active_count()

@@ -924,16 +924,20 @@ class Client:
         timeout: seconds until an answer; reset_on_progress (on with progress_callback)
         starts them again at each report. max_timeout: seconds in all, whatever happens.
         """
-        options.setdefault("_began", self._calls.clock())
-        self._left(method, options)
-        if not self._agreed:
-            await self._in_time(self._ensure(), method, options)
+        await self._settle(method, options)
         session = getattr(self._transport, "session", "")
         try:
             return await self._send(method, params, **options)
         except _SessionLost:
             await self._in_time(self._renew(session), method, options)
             return await self._send(method, params, **options)
+
+    async def _settle(self, method: str, options: Json) -> None:
+        """What is asked depends on the server: agree with it first."""
+        options.setdefault("_began", self._calls.clock())
+        self._left(method, options)
+        if not self._agreed:
+            await self._in_time(self._ensure(), method, options)
 
     def _left(self, method: str, options: Json) -> float:
         """Seconds that remain for a call, all that it takes included (LIF-09)."""
@@ -1193,12 +1197,10 @@ class Client:
         self, capability: str, method: str, key: str, refresh: bool, options: Json
     ) -> list[Json]:
         """All pages. A server without the capability has none of these (LIF-07)."""
-        options.setdefault("_began", self._calls.clock())
+        await self._settle(method, options)
         items: list[Json] = []
         cursor: Optional[str] = None
         seen: set[str] = set()
-        if not self._agreed:
-            await self._in_time(self._ensure(), method, options)
         if capability not in self.capabilities:
             return items
         for _ in range(int(self.limits.pages)):
@@ -1334,8 +1336,8 @@ class Client:
         input_responses and request_state carry on from there.
         """
         params = {"name": name, "arguments": arguments or {}}
+        await self._settle("tools/call", options)
         mirrored = self._transport.http and self.modern
-        options["_began"] = self._calls.clock()
         if mirrored and self._tools is None:
             await self._learn(options)
         for attempt in (1, 2):
@@ -1391,6 +1393,7 @@ class Client:
 
     async def ping(self, **options: Any) -> float:
         """Seconds that a round trip takes; a modern server is asked server/discover."""
+        await self._settle("ping", options)
         start = time.perf_counter()
         await self._request("server/discover" if self.modern else "ping", {}, **options)
         return time.perf_counter() - start
