@@ -470,9 +470,9 @@ class Subscription:
         if not self._client._restart:
             self.finish(error)
         else:
-            self._client._spawn(self._mend())
+            self._client._spawn(self.mend())
 
-    async def _mend(self) -> None:
+    async def mend(self) -> None:
         try:
             await self._client._ensure()
         except (ClientError, MCPError) as error:
@@ -670,6 +670,9 @@ class Client:
         self._calls = _Calls(self._inbound, log, int(limits.in_flight))
         self._transport = _transport(target, self._calls, limits, log, transport)
         self._transport.on_lost = self._lost
+        if isinstance(self._transport, _HttpTransport):
+            self._transport.on_lost = self._unheard
+            self._transport.on_session_lost = self._session_over
         self._tools: Optional[dict[str, Json]] = None
         self._paths: dict[str, Any] = {}  # tool -> its header parameters
         self._checks: dict[str, Callable[[object], Optional[str]]] = {}
@@ -727,6 +730,17 @@ class Client:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _unheard(self, error: ConnectionLost) -> None:
+        """The GET stream is given up; calls may go on."""
+        for subscription in list(self._watching):
+            subscription.finish(error)
+
+    def _session_over(self) -> None:
+        """The GET stream heard that its session is: who watches needs another one."""
+        self._agreed = False
+        for subscription in list(self._watching):
+            self._spawn(subscription.mend())
 
     def _lost(self, error: ConnectionLost) -> None:
         self._agreed = False

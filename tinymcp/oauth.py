@@ -272,6 +272,11 @@ class _Place:
     def endpoint(self, name: str) -> str:
         return _secure(self.metadata.get(name), name, self.server)
 
+    def listed(self, name: str) -> list[Any]:
+        """What should be an array; [] if it is none."""
+        value = self.metadata.get(name)
+        return value if isinstance(value, list) else []
+
 
 async def _discover_2025_03_26(http: _Http, url: str) -> _Place:
     """Before there was such metadata, the origin was the authorization server."""
@@ -583,7 +588,7 @@ class OAuth:
         token["issuer"] = place.issuer
         lasts = answer.get("expires_in")
         if isinstance(lasts, (int, float)) and not isinstance(lasts, bool):
-            token["expires_at"] = time.time() + lasts
+            token["expires_at"] = time.time() + min(lasts, 1e9)  # no float beyond
         self._token = token
         self._storage.save("token " + _canonical(http.url.text), token)
 
@@ -615,7 +620,7 @@ class OAuth:
         id, secret = client.get("client_id", ""), client.get("client_secret")
         method = self._method or client.get("token_endpoint_auth_method")
         if method is None:
-            offered = place.metadata.get("token_endpoint_auth_methods_supported")
+            offered = place.listed("token_endpoint_auth_methods_supported")
             known = ("client_secret_basic", "client_secret_post")
             usable = [m for m in known if not offered or m in offered]
             method = usable[0] if secret and usable else "none"
@@ -661,9 +666,7 @@ class OAuth:
         return {"client_id": self._metadata_url, "token_endpoint_auth_method": "none"}
 
     async def _register(self, http: _Http, place: _Place, redirect: str) -> Json:
-        offered = place.metadata.get("token_endpoint_auth_methods_supported") or [
-            "none"
-        ]
+        offered = place.listed("token_endpoint_auth_methods_supported") or ["none"]
         methods = ("none", "client_secret_basic", "client_secret_post")
         method = next((m for m in methods if m in offered), "none")
         wish = {
@@ -692,7 +695,7 @@ class OAuth:
         self, http: _Http, place: _Place, scopes: list[str]
     ) -> tuple[Json, dict[str, str]]:
         """Take a person to the authorization server; (client, form of the code)."""
-        if "S256" not in (place.metadata.get("code_challenge_methods_supported") or ()):
+        if "S256" not in place.listed("code_challenge_methods_supported"):
             raise AuthorizationError(f"{place.issuer} does not offer PKCE with S256")
         listener = None
         if self._authorize is None:

@@ -118,6 +118,10 @@ class _SessionLost(ClientError):
 
 _TOKEN = _rt._Pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _PLAIN = _rt._Pattern(r"(?:[!-~](?:[ !-~]*[!-~])?)?\Z")
+_CONTROL = _rt._Pattern(
+    r"[\x00-\x08\x0a-\x1f\x7f]"
+)  # in no header value (RFC 9110 5.5)
+_VISIBLE = _rt._Pattern(r"[!-~]+\Z")
 _URL = _rt._Pattern(
     r"(https?)://(\[[0-9A-Fa-f:.%]+\]|[^][/?#@:\s]+)(?::(\d{1,5}))?([/?][^\s#]*)?(?:#\S*)?\Z",
     2,  # re.IGNORECASE
@@ -141,6 +145,8 @@ class _Url:
         self.scheme = scheme.lower()
         self.host = host.strip("[]").lower()
         self.port = int(port or (443 if self.scheme == "https" else 80))
+        if not 0 < self.port < 65536:
+            raise ValueError(f"no port is {self.port}: {text!r}")
         self.authority = host.lower() + (f":{port}" if port else "")
         self.origin = f"{self.scheme}://{host.lower()}:{self.port}"
         target = target or "/"
@@ -493,8 +499,11 @@ class _Connection:
 
     def reusable(self) -> bool:
         """True if another request can go this way."""
-        closed = self._reader.at_eof() or self.writer.transport.is_closing()
-        return self._keep and self._mode == "none" and not closed
+        # What nobody asked for belongs to no request: the next reply would follow it.
+        reader: Any = self._reader  # at_eof() is False as long as bytes wait before it
+        fresh = not (reader._buffer or reader.at_eof())
+        closed = self.writer.transport.is_closing()
+        return fresh and self._keep and self._mode == "none" and not closed
 
     def abort(self) -> None:
         self.writer.transport.abort()
@@ -521,7 +530,7 @@ class _Connection:
             headers: dict[str, str] = {}
             for line in lines[1:]:
                 name, colon, value = line.partition(":")
-                if not colon or not _TOKEN.match(name):
+                if not colon or not _TOKEN.match(name) or _CONTROL.search(value):
                     raise ConnectionLost(f"a bad header line: {line[:60]!r}")
                 name, value = name.lower(), value.strip(" \t")
                 headers[name] = (
@@ -651,7 +660,7 @@ class _Http:
             raise ConnectionLost(
                 f"{url.origin}: no connection within {wait} s"
             ) from None
-        except OSError as error:  # DNS, refused, TLS
+        except (OSError, UnicodeError) as error:  # DNS, refused, TLS; no host name
             text = self._tls_fault(url, error) or str(error)
             raise ConnectionLost(f"{url.origin}: {text}") from error
         pinned = self._tls.get("fingerprint")
@@ -666,7 +675,7 @@ class _Http:
                 )
         return _Connection(reader, writer)
 
-    def _tls_fault(self, url: _Url, error: OSError) -> str:
+    def _tls_fault(self, url: _Url, error: Exception) -> str:
         """What is wrong with its TLS, and which option would do; "" of other errors."""
         if url.scheme == "http" or not isinstance(error, ssl.SSLError):
             return ""
@@ -815,9 +824,20 @@ class _Http:
         self, method: str, url: str, headers: Json, body: bytes = b""
     ) -> tuple[int, dict[str, str], bytes]:
         """A whole request for oauth.py: (status, headers, body)."""
-        connection = await self.exchange(method, _Url(url), headers.items(), body)
-        data = await self.whole(connection, 1 << 20)
-        return connection.status, connection.headers, data
+
+        async def whole() -> tuple[int, dict[str, str], bytes]:
+            connection = await self.exchange(method, target, headers.items(), body)
+            data = await self.whole(connection, 1 << 20)
+            return connection.status, connection.headers, data
+
+        try:
+            target = _Url(url)
+            return await asyncio.wait_for(whole(), self.limits.timeout)
+        except ValueError as error:
+            raise ConnectionLost(str(error)) from None
+        except asyncio.TimeoutError:
+            text = f"{url}: no answer within {self.limits.timeout:.3g} s"
+            raise ConnectionLost(text) from None
 
     def close(self) -> None:
         for connection in (*self._idle, *self._open):
@@ -977,13 +997,15 @@ class _Stream:
 
     async def close(self) -> None:
         """End the connection."""
-        if self._out is not None:
-            self._out.close()
-            self._out = None
+        out, self._out = self._out, None
+        if out is not None:
+            out.close()
         self.lost = self.lost or ConnectionLost("the client is closed")
         if len(self._tasks) > 1:  # a Server of this process ends by itself at EOF
             await asyncio.wait(self._tasks, timeout=self._limits.grace)
         await self._end_tasks()
+        if out is not None and out.get_write_buffer_size():
+            out.abort()  # a server that does not read would keep it open for ever
 
     async def _end_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -1167,6 +1189,8 @@ class _HttpTransport:
         self._auth: Auth = options["auth"]
         self._fixed = list((options["headers"] or {}).items())
         self._tls = options
+        self.on_lost = lambda error: None
+        self.on_session_lost: Callable[[], None] = lambda: None
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: Optional[asyncio.Task[None]] = None
         self._http: Any = None  # an _Http, once it is open
@@ -1188,7 +1212,7 @@ class _HttpTransport:
         try:
             connection = await self._post(call.message, call)
             if call.method == "initialize" and connection.status == 200:
-                self.session = connection.headers.get("mcp-session-id", "")
+                self.session = self._new_session(connection)
             if (
                 connection.status == 200
                 and connection.media_type == "text/event-stream"
@@ -1200,18 +1224,28 @@ class _HttpTransport:
             call.fail(error)
         return await call.future
 
+    def _new_session(self, connection: _Connection) -> str:
+        session = connection.headers.get("mcp-session-id", "")
+        if session and not _VISIBLE.match(session):
+            self._http.give(connection)
+            raise ConnectionLost(f"a session id that is not ASCII: {session[:40]!r}")
+        return session
+
     async def notify(self, message: Json) -> None:
         """Send what has no answer; a refusal is logged, nobody waits for it."""
         try:
-            connection = await asyncio.wait_for(
-                self._post(message), self._limits.timeout
-            )
-            await self._http.whole(connection, 65536)
+            status = await asyncio.wait_for(self._told(message), self._limits.timeout)
         except (ConnectionLost, asyncio.TimeoutError) as error:
-            self._log(f"could not send {message.get('method', 'an answer')}: {error}")
+            why = str(error) or "the server does not answer"
+            self._log(f"could not send {message.get('method', 'an answer')}: {why}")
         else:
-            if connection.status >= 300:
-                self._log(f"{message.get('method', 'an answer')}: {connection.status}")
+            if status >= 300:
+                self._log(f"{message.get('method', 'an answer')}: {status}")
+
+    async def _told(self, message: Json) -> int:
+        connection = await self._post(message)
+        await self._http.whole(connection, 65536)
+        return connection.status
 
     def cancel(self, call: _Call, reason: str) -> bool:
         """Closing the stream says it, but not to a legacy server (HTM-17, HTL-13)."""
@@ -1336,21 +1370,18 @@ class _HttpTransport:
         message: Any = None
         with contextlib.suppress(MCPError):
             message = self._decode(data)
-        ours = isinstance(message, dict) and (
-            message.get("id") == call.id
-            or (message.get("id") is None and "error" in message)
-        )
+        id = message.get("id") if isinstance(message, dict) else None
+        named = type(id) is int and id == call.id
+        unnamed = isinstance(message, dict) and id is None and "error" in message
         status = connection.status
-        if (
-            status == 404
-            and session
-            and call.message["id"] != (message or {}).get("id")
-        ):
+        if status == 404 and session and not named:
             call.fail(_SessionLost("the server ended the session"))
-        elif ours:
+        elif named or unnamed:
             self._calls.receive({**message, "id": call.id})
         elif isinstance(message, list) and status == 200:
             self._calls.receive(message)
+        elif id is not None:  # of another request: what follows on it is one behind
+            connection.abort()
         call.fail(HttpStatusError(status, self._sentence(connection, data)))
 
     async def _pump(self, connection: _Connection, call: _Call) -> None:
@@ -1363,9 +1394,11 @@ class _HttpTransport:
                     return
                 if not self.version or not sse.last_id:
                     raise ConnectionLost("the stream ended before the answer")
-                await asyncio.sleep(sse.retry)
+                await asyncio.wait([call.future], timeout=sse.retry)
+                if call.future.done():
+                    return
                 connection = await self._get(sse.last_id, call)
-        except ConnectionLost as error:
+        except (ClientError, ValueError) as error:  # of OAuth, too
             call.fail(error)
 
     async def _events(
@@ -1413,17 +1446,26 @@ class _HttpTransport:
 
     async def _stand(self, ready: asyncio.Future[None]) -> None:
         sse, failures = _Sse(self._limits.message), 0
+        lost = ConnectionLost("no stream")
         while failures <= self._limits.retries:
             try:
                 connection = await self._get(sse.last_id)
                 _finish(ready)
                 failures = 0
                 await self._events(connection, sse)
-            except HttpStatusError:
-                break  # 405: it offers no such stream; 404: the session is over
-            except ConnectionLost:
+            except HttpStatusError as error:
+                if error.status == 404:  # the session is over
+                    self.on_session_lost()
+                break  # 405: it offers no such stream
+            except ConnectionLost as error:
                 failures += 1
+                lost = error
+            except (ClientError, ValueError) as error:  # of OAuth
+                self._log(f"no stream for what the server says by itself: {error}")
+                break
             await asyncio.sleep(sse.retry * 2**failures)
+        else:
+            self.on_lost(lost)
         _finish(ready)
 
     async def close(self) -> None:
