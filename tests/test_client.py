@@ -970,6 +970,43 @@ class QuestionTest(Logged):
             reply = await server.until(lambda m: m.get("id") == "q2")
             self.assertIn("Too many", reply["error"]["message"])
 
+    async def test_questions_with_one_id(self):
+        """The second is none: an answer could not be told from that to the first."""
+        asked = []
+
+        async def think(params):
+            asked.append(params)
+            await asyncio.sleep(30)
+
+        server = FakeStream("legacy")
+        async with self.client(server, elicitation_callback=think) as client:
+            for _ in range(3):
+                server.send({"id": "q", **question()})
+            await client.ping()
+        self.assertEqual(len(asked), 1)
+
+    async def test_a_flood_of_questions(self):
+        """Refusals are bounded, too."""
+        script = Script("legacy")
+        plain, go = over_http(script), asyncio.Event()
+        pings = [event({"id": f"p{n}", "method": "ping"}) for n in range(300)]
+
+        async def answer(request, writer):
+            if request.method == "POST" and "method" not in request.json:
+                await go.wait()
+            if b"tools/call" in request.body:
+                done = event({"id": request.json["id"], "result": {"content": []}})
+                return SSE + b"\r\n" + b"".join([*pings, done])
+            return await plain(request, writer)
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            call = asyncio.create_task(client.call_tool("x"))
+            await asyncio.wait({call}, timeout=0.5)
+            self.assertLess(len(client._tasks), 3 * client.limits.asking)
+            go.set()
+            await call
+        self.assertIn("far too many", "\n".join(self.logged))
+
     async def test_modern_server_that_requests(self):
         """STD-04: it gets no response."""
         server = FakeStream()

@@ -290,11 +290,39 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_pkce_is_required(self):
         """AUC-04: refused without S256."""
-        for methods in (None, [], ["plain"]):
+        for methods in (None, [], ["plain"], 5, "S256"):
             metadata = {"code_challenge_methods_supported": methods}
             async with World(metadata=metadata) as world:
                 await self.refused(world, "PKCE")
                 self.assertFalse(world.registrations or world.authorizations)
+
+    async def test_metadata_of_wrong_types(self):
+        """What is no array or no URL is none, and nothing raises what is not ours."""
+        for url in ("http://localhost:99999/", "https://a..b/"):
+            async with World(metadata={"token_endpoint": url}) as world:
+                with self.assertRaises(module.ClientError):
+                    await self.call(world)
+        metadata = {"token_endpoint_auth_methods_supported": 5}
+        async with World(metadata=metadata) as world:
+            await self.call(world)
+
+    async def test_a_silent_authorization_server(self):
+        """Each request to it has the time-out of an answer; only a person has none."""
+        async with World() as world:
+            answer = world.answer
+
+            async def silent(request, writer):
+                if request.path.startswith(("/.well-known", "/token")):
+                    await asyncio.sleep(30)
+                return await answer(request, writer)
+
+            world.http._answer = silent
+            started = time.monotonic()
+            with self.assertRaises(module.ClientError):
+                limits = ClientLimits(timeout=0.1)
+                client = Client(world.url, auth=self.auth(world), limits=limits)
+                await client.__aenter__()
+            self.assertLess(time.monotonic() - started, 10)
 
     async def test_iss(self):
         """AUC-06: compared as it stands, before anything else is believed."""

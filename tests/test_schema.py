@@ -1117,6 +1117,13 @@ class Checker(unittest.TestCase):
                 with self.assertRaisesRegex(rt.DefinitionError, "^t: .*"):
                     rt._compile(schema, "t")
 
+    def test_required_names_are_strings(self):
+        """Found when the schema is read, not when a value is held against it."""
+        for names in ([{}], ["a", []], [None]):
+            for schema in ({"required": names}, {"dependentRequired": {"a": names}}):
+                with self.assertRaisesRegex(rt.DefinitionError, "^t: .*required"):
+                    rt._compile(schema, "t")
+
 
 class Bounds(unittest.TestCase):
     """SCH-04, B06: no schema and no value costs more than a bounded amount of work."""

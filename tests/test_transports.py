@@ -457,6 +457,11 @@ class StreamTest(Logged):
 class RulesTest(unittest.TestCase):
     """Pure functions."""
 
+    def test_ports(self):
+        for port in (0, 65536, 99999):
+            with self.assertRaisesRegex(ValueError, f"no port is {port}"):
+                transports._Url(f"http://localhost:{port}/")
+
     def test_urls(self):
         url = transports._Url
         cases = {
@@ -889,6 +894,103 @@ class HttpTest(Logged):
         self.assertEqual(rest[0].json["method"], "notifications/initialized")
         self.assertEqual(rest[1].method, "GET")
         self.assertEqual(rest[-1].method, "DELETE")
+
+    async def test_an_acknowledgment_without_its_body(self):
+        """What has no answer has a time limit, to the last byte of its response."""
+        plain = over_http(Script("legacy"))
+
+        async def answer(request, writer):
+            if b"notifications/initialized" in request.body:
+                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\n\r\n")
+                await asyncio.sleep(30)
+            return await plain(request, writer)
+
+        server = await self.served(answer)
+        async with self.client(server.url, limits=quick(timeout=0.2)) as client:
+            await client.ping()
+        self.assertIn("the server does not answer", "\n".join(self.logged))
+
+    async def test_what_nobody_asked_for_is_no_reply(self):
+        """A kept connection with bytes or an end on it is not used again."""
+        stale = {"jsonrpc": "2.0", "id": 4, "result": {"content": [], "stale": True}}
+        for extra in (response(408, b"idle"), response(200, stale)):
+            plain = over_http(Script("legacy", tools__call={"content": []}))
+
+            async def answer(request, writer, extra=extra, plain=plain):
+                data = await plain(request, writer)
+                return data + extra if b"tools/call" in request.body else data
+
+            server = await self.served(answer)
+            server.keep = True
+            async with self.client(server.url) as client:
+                for _ in range(3):
+                    self.assertEqual(await client.call_tool("x"), {"content": []})
+            self.assertEqual(len(server.sent("tools/call")), 3)
+
+    async def test_session_lost_with_any_json(self):
+        """HTL-04: 404 with JSON that is no object means it, too."""
+        for body in (b'"x"', b"[1]", b"5", b"null", b'{"id": 5.0}'):
+            plain = over_http(Script("legacy"), session="s-1")
+            lost = [1]
+
+            async def answer(request, writer, plain=plain, body=body, lost=lost):
+                if lost and b'"ping"' in request.body:
+                    lost.clear()
+                    return response(404, body, content_type="application/json")
+                return await plain(request, writer)
+
+            server = await self.served(answer)
+            async with self.client(server.url) as client:
+                await client.ping()
+            self.assertEqual(len(server.sent("initialize")), 2)
+
+    async def test_malformed_session_ids(self):
+        """HTL-01: visible ASCII; a line end within a header is none of it."""
+        for session in ("a\nb", "a b", "\xe9", "a\tb"):
+            server = await self.served(over_http(Script("legacy"), session=session))
+            with self.subTest(session), self.assertRaises(ConnectionLost):
+                await self.client(server.url).__aenter__()
+
+    async def test_a_stream_that_is_awaited_ends_with_its_call(self):
+        plain = over_http(Script("legacy"), session="s-1")
+
+        async def answer(request, writer):
+            if b"tools/call" in request.body:
+                writer.write(SSE + b"\r\n" + event(id="1", retry=9999999))
+                return None
+            return await plain(request, writer)
+
+        server = await self.served(answer)
+        async with self.client(server.url) as client:
+            before = set(client._transport._tasks)
+            with self.assertRaises(RequestTimeout):
+                await client.call_tool("x", timeout=0.1)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            left = [t for t in client._transport._tasks - before if not t.done()]
+            self.assertEqual(left, [])
+
+    async def test_the_get_stream_hears_that_the_session_is_over(self):
+        """Nobody calls, and a subscription goes on in a new session."""
+        script = Script("legacy")
+        plain, over = over_http(script, session="s-1"), []
+
+        async def answer(request, writer):
+            if request.method == "GET":
+                if not over:
+                    over.append(1)
+                    return SSE + b"Connection: close\r\n\r\nretry: 10\n\n"
+                if len(over) == 1:
+                    over.append(2)
+                    return response(404, b"")
+            return await plain(request, writer)
+
+        server = await self.served(answer)
+        async with self.client(server.url) as client:
+            async with client.subscribe("x://1") as changes:
+                change = await asyncio.wait_for(changes.__anext__(), 10)
+                self.assertEqual(change.uri, "x://1")
+        self.assertEqual(len(server.sent("initialize")), 2)
 
     async def test_session_lost(self):
         """HTL-04, C08: 404 means initialize again, without the stale id."""

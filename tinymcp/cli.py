@@ -726,7 +726,9 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
 
         storage = FileStorage("~/.config/tinymcp/oauth.json")
         auth = OAuth(storage=storage, open_url=_open_browser)
-    seconds = options.timeout or 60.0
+    seconds = 60.0 if options.timeout is None else options.timeout
+    if not 0 < seconds < float("inf"):  # nan is neither
+        raise _Usage(f"--timeout takes seconds, more than 0, not {seconds:g}")
     limits = ClientLimits(timeout=seconds, probe=min(ClientLimits.probe, seconds))
     roots = [{"uri": f"file://{os.path.abspath(path)}"} for path in options.root]
     person = _person()

@@ -797,6 +797,7 @@ class _Compiler:
                     f"{at}/type", f"{_show(value)}; there are {', '.join(_WORDS)}"
                 )
         wrong = wrong or ("array schemas" == shape and not value)
+        wrong = wrong or (word == "required" and not {*map(type, value)} <= {str})
         if wrong or (word == "multipleOf" and value <= 0):
             wish = " or ".join(_WORDS[name][0] for name in names)
             self.fail(f"{at}/{word}", f"{_show(value)} is not {wish} as expected{hint}")
@@ -6831,8 +6832,7 @@ class _Endpoint:
             raise _HttpError(405, "GET and DELETE are for sessions before 2026-07-28")
         if session_id is None:  # 405 makes a client go on without a GET stream
             status = 405 if head.method == "GET" else 400
-            text = "No page but MCP: Mcp-Session-Id is missing, initialize is first"
-            raise _HttpError(status, text)
+            raise _HttpError(status, "No page, MCP: initialize, for an Mcp-Session-Id")
         exchange.era = "legacy"
         session = self.session(session_id, exchange.principal)
         if head.method == "GET":
