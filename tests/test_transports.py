@@ -970,6 +970,21 @@ class HttpTest(Logged):
             left = [t for t in client._transport._tasks - before if not t.done()]
             self.assertEqual(left, [])
 
+    async def test_a_get_stream_that_never_was_ends_no_session(self):
+        plain = over_http(Script("legacy"), session="s-1")
+
+        async def answer(request, writer):
+            if request.method == "GET":
+                return response(404, b"")
+            return await plain(request, writer)
+
+        server = await self.served(answer)
+        async with self.client(server.url) as client:
+            async with client.subscribe("x://1"):
+                for _ in range(3):
+                    await client.ping()
+        self.assertEqual(len(server.sent("initialize")), 1)
+
     async def test_the_get_stream_hears_that_the_session_is_over(self):
         """Nobody calls, and a subscription goes on in a new session."""
         script = Script("legacy")

@@ -1446,17 +1446,18 @@ class _HttpTransport:
 
     async def _stand(self, ready: asyncio.Future[None]) -> None:
         sse, failures = _Sse(self._limits.message), 0
-        lost = ConnectionLost("no stream")
+        lost, stood = ConnectionLost("no stream"), False
         while failures <= self._limits.retries:
             try:
                 connection = await self._get(sse.last_id)
                 _finish(ready)
-                failures = 0
+                failures, stood = 0, True
                 await self._events(connection, sse)
             except HttpStatusError as error:
-                if error.status == 404:  # the session is over
+                # 404: the session is over; at first, as 405: it offers no such stream.
+                if error.status == 404 and stood and self.session:
                     self.on_session_lost()
-                break  # 405: it offers no such stream
+                break
             except ConnectionLost as error:
                 failures += 1
                 lost = error
