@@ -972,17 +972,26 @@ class HttpTest(Logged):
 
     async def test_a_get_stream_that_never_was_ends_no_session(self):
         plain = over_http(Script("legacy"), session="s-1")
+        go = asyncio.Event()
 
         async def answer(request, writer):
-            if request.method == "GET":
+            if request.method == "GET":  # a proxy may hold it back
+                await go.wait()
                 return response(404, b"")
             return await plain(request, writer)
 
         server = await self.served(answer)
-        async with self.client(server.url) as client:
-            async with client.subscribe("x://1"):
-                for _ in range(3):
-                    await client.ping()
+        wait = asyncio.wait
+        briefly = mock.patch.object(
+            transports.asyncio,
+            "wait",
+            lambda tasks, timeout=None: wait(tasks, timeout=timeout and 0.05),
+        )
+        with briefly:
+            async with self.client(server.url) as client:
+                go.set()
+                await wait({client._transport._standing}, timeout=10)
+                await client.ping()
         self.assertEqual(len(server.sent("initialize")), 1)
 
     async def test_the_get_stream_hears_that_the_session_is_over(self):
