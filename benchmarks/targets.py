@@ -42,6 +42,7 @@ class Target:
         self.folder = more.get("folder")
         self.listens = more.get("listens", False)
         self.sessions = more.get("sessions", False)
+        self.fast_start = more.get("fast_start", False)  # a new process each round
 
     def start(self, transport: str, tools: int = 0) -> Process:
         port = free_port() if transport == "http" else 0
@@ -60,7 +61,7 @@ def bare() -> Path:
 def own(program: str | Path = "") -> list[Target]:
     """tinymcp, once for each kind of handler."""
     more = {"module": "tinymcp", "folder": ROOT / "tinymcp"}
-    more.update(listens=True, sessions=True)
+    more.update(listens=True, sessions=True, fast_start=True)
     app = [program or bare(), HERE / "app.py"]
     modes = ("inline", "def", "async")
     return [Target(f"tiny {mode}", [*app, mode], BOTH, BOTH, **more) for mode in modes]
@@ -71,7 +72,7 @@ def references(program: str | Path = "") -> list[Target]:
 
     def make(name: str, **transports) -> Target:
         file = HERE / "references" / f"{name.lower()}.py"
-        return Target(name, [program or bare(), file], **transports)
+        return Target(name, [program or bare(), file], fast_start=True, **transports)
 
     on_stdio = [make(name, stdio=BOTH) for name in ("L1", "L2r")]
     return on_stdio + [make(name, http=BOTH) for name in ("L3", "L4")]
@@ -103,7 +104,8 @@ def peers() -> list[Target]:
 def fast() -> Target:
     """tinymcp with orjson and uvloop asked for."""
     argv = [_pip("fast") / "bin" / "python", HERE / "app.py", "fast"]
-    return Target("tiny fast", argv, BOTH, BOTH, listens=True, sessions=True)
+    more = {"listens": True, "sessions": True, "fast_start": True}
+    return Target("tiny fast", argv, BOTH, BOTH, **more)
 
 
 def _pip(name: str) -> Path:
