@@ -389,7 +389,7 @@ class CliTest(AppCase):
             ("call t a=1", typed({"a": {"type": [[]]}}), 0, "fine", unusable),
             ("call t a=1", typed({"a": {"pattern": "^(a+)+$"}}), 0, "fine"),
             ("call t a=1", typed({"a": 5}), 0, "fine", unusable),
-            ("call t a=1", typed(loop), 2, "", "nested too deeply"),
+            ("call t a=1", typed(loop), 0, "fine"),
             ("call u", tool({"name": []}), 2, "", "no tool 'u'; there are: []"),
             ("list", typed(5), 0, "t()"),
             ("list", typed({"a": {"enum": 5}, "b": {"type": [5]}}), 0, "[b: 5])"),
@@ -687,6 +687,22 @@ class TerminalTest(AppCase):
         screen = self.terminal("call", "fail")
         screen.expect(r"the pump is \\x1b\[31mempty")
         self.assertEqual(screen.end(), 1)
+
+    def test_json_is_harmless(self):
+        """C1 controls and marks of direction are escaped, and the JSON is the same."""
+        value = {
+            "a\x9b1m": "\u202e\u2066\x85\x7f\U000e0041 \u00e9\u9f8d",
+            "b": ["\x1b["],
+        }
+        with mock.patch("sys.stdout", io.StringIO()) as out:
+            cli._print_json(value)
+            out.isatty = lambda: True
+            cli._print_json(value)
+        plain, shown, _ = out.getvalue().split("\n")
+        self.assertTrue(shown.isprintable(), ascii(shown))
+        self.assertIn("\u00e9\u9f8d", shown)
+        self.assertEqual(json.loads(shown), value)
+        self.assertEqual(json.loads(plain), value)
 
     def test_interrupt(self):
         screen = self.terminal("call", "ask")

@@ -828,6 +828,15 @@ class QuestionTest(Logged):
         with self.assertRaisesRegex(ValueError, "secret"):
             await self.modern({"k": question()}, elicitation_callback=bad)
 
+    async def test_callbacks_that_raise_what_is_no_error(self):
+        """next() of what has ended, sys.exit(): the call fails, and does not hang."""
+        for error in (StopIteration(), SystemExit("no"), KeyboardInterrupt()):
+            server = FakeStream(tools__call=asks({"a": question()}))
+            ask = mock.Mock(side_effect=error)
+            async with self.client(server, elicitation_callback=ask) as client:
+                with self.assertRaisesRegex(ClientError, "a callback raised"):
+                    await asyncio.wait_for(client.call_tool("t"), 5)
+
     async def test_state_and_ids(self):
         """MRT-04, MRT-08: new id, same params, state untouched and not carried over."""
         states = ['{"a": 1}', " \u2028é", None]
@@ -1371,6 +1380,23 @@ class ToolTest(Logged):
                 with self.assertRaisesRegex(InvalidReply, "unusable"):
                     await client.call_tool("t")
 
+    async def test_a_schema_without_an_end_refuses_nothing(self):
+        """The tool has done its work: its result is not lost to such a schema."""
+        endless = (
+            {"$ref": "#"},
+            {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}},
+        )
+        for schema in endless:
+            server = FakeStream(
+                tools__list={"tools": [self.tool(outputSchema=schema)]},
+                tools__call={"content": [], "structuredContent": {"a": 1}},
+            )
+            self.logged.clear()
+            async with self.client(server) as client:
+                result = await client.call_tool("t")
+            self.assertEqual(result.structured_content, {"a": 1})
+            self.assertIn("outputSchema is not used", str(self.logged))
+
     async def test_patterns_of_a_server_are_not_tried(self):
         """Some never end; what a schema says without them is checked."""
         slow = {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}
@@ -1601,6 +1627,36 @@ class SubscriptionTest(Logged):
                 restarted("legacy", "resources/subscribe"),
             )
 
+    async def test_breaks_that_do_not_follow_each_other(self):
+        """retries counts attempts in a row: a stream that stood begins a new row."""
+        listens = []
+
+        async def answer(request, writer):
+            message = request.json
+            if message["method"] != "subscriptions/listen":
+                return await plain(request, writer)
+            listens.append(message["id"])
+            meta = {META + "subscriptionId": message["id"]}
+            told = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+            head = SSE + b"Connection: close\r\n\r\n"
+            method = "notifications/subscriptions/acknowledged"
+            writer.write(head + event({"method": method, "params": told}))
+            await writer.drain()
+
+        async def at_once(seconds):
+            paused.append(seconds)
+
+        plain, paused = over_http(Script()), []
+        slow = mock.patch.object(module.asyncio, "sleep", at_once)
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            with slow:
+                async with client.subscribe(tools=True) as changes:
+                    for _ in range(12):
+                        change = await asyncio.wait_for(changes.__anext__(), 10)
+                        self.assertEqual(change.kind, "tools")
+        self.assertGreater(len(listens), 12)
+        self.assertLess(max(paused), 2.0)
+
     async def test_restart_in_vain(self):
         server = FakeStream("legacy")
         limits = quick(retries=0)
@@ -1728,6 +1784,48 @@ class SubscriptionTest(Logged):
                     await client.ping()
             down.clear()
             self.assertEqual(await client.list_tools(), [{"name": "valve"}])
+
+    async def test_a_modern_http_server_that_is_legacy_now(self):
+        """VER-06: one call finds out, the next one is served; none is sent twice."""
+        called = {"content": [{"type": "text", "text": "ok"}]}
+        modern, legacy = (Script(era, tools__call=called) for era in (MODERN, "legacy"))
+        modern.era = "modern"
+        begin = over_http(legacy, session="s")
+        refusals = (
+            response(400, b"Bad Request"),
+            response(404, b""),
+            response(
+                400, {"jsonrpc": "2.0", "error": {"code": -32000, "message": "!"}}
+            ),
+            response(
+                400, {"jsonrpc": "2.0", "error": {"code": -32600, "message": "!"}}
+            ),
+        )
+        for refusal in refusals:
+            now = [over_http(modern)]
+
+            async def answer(request, writer, now=now, refusal=refusal):
+                new = (
+                    request.method == "POST" and request.json["method"] == "initialize"
+                )
+                if (
+                    now[0] is begin
+                    and not new
+                    and "mcp-session-id" not in request.headers
+                ):
+                    return refusal
+                return await now[0](request, writer)
+
+            async with FakeHttp(answer) as server, self.client(server.url) as client:
+                self.assertTrue(client.modern)
+                await client.call_tool("t")
+                now[0] = begin
+                with self.assertRaises((tinymcp.client.HttpStatusError, MCPError)):
+                    await client.call_tool("t")
+                before = len(server.sent("tools/call"))
+                self.assertEqual((await client.call_tool("t")).text, "ok")
+                self.assertEqual(client.protocol_version, LEGACY)
+                self.assertEqual(len(server.sent("tools/call")), before + 1)
 
     async def test_http_session_lost(self):
         """A new legacy session is subscribed, too."""

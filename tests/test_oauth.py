@@ -493,6 +493,30 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
                 **{**given, "auth_method": "private_key_jwt"},
             )
 
+    async def test_pre_registered_without_metadata_of_the_resource(self):
+        """AUC-11: a server that tells nothing about its issuer gets no secret."""
+
+        async def answer(request, writer):
+            seen.append(request)
+            if request.path == "/token":
+                return response(200, {"access_token": "x"})
+            return response(401 if request.path == "/mcp" else 404, b"")
+
+        seen = []
+        for grant in ("client_credentials", "authorization_code"):
+            auth = OAuth(
+                client_id="me",
+                client_secret="s",
+                issuer="https://good.example",
+                grant=grant,
+                authorize=lambda url: self.fail(url),
+            )
+            async with FakeHttp(answer) as server:
+                with self.assertRaisesRegex(AuthorizationError, "credentials are for"):
+                    async with Client(server.url, auth=auth):
+                        pass
+        self.assertNotIn("/token", [request.path for request in seen])
+
     async def test_client_id_document(self):
         """AUC-09: before dynamic registration, where the server takes it."""
         supported = {"client_id_metadata_document_supported": True}

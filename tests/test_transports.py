@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -343,6 +344,27 @@ class ChildTest(Logged):
                     await client.call_tool("crash")
         finally:
             os.waitid = waitid
+
+
+class ForgottenTest(Logged):
+    debug = True
+
+    async def test_a_client_that_nobody_closed(self):
+        """Its child ends with it, also one that does not listen, and it is told."""
+        for ignores in (False, True):
+            target = self.client(
+                fake(discover="modern", ignores=ignores), limits=quick(grace=0.2)
+            )
+            await target.__aenter__()
+            pid = target._transport.process.pid
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+            with self.assertWarnsRegex(ResourceWarning, "unclosed client"):
+                del target
+                gc.collect()
+            end = time.monotonic() + 10
+            while alive(pid) and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+            self.assertFalse(alive(pid), f"ignores: {ignores}")
 
 
 class StreamTest(Logged):

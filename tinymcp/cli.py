@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -179,7 +180,10 @@ def _print(text: str) -> None:
 
 
 def _print_json(value: Any) -> None:
-    print(_encode_text(value))
+    text = _encode_text(value)
+    if sys.stdout.isatty():  # what is not printable stands in strings, where \u is JSON
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    print(text)
 
 
 def _dict(value: Any) -> Any:

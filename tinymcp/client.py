@@ -256,6 +256,9 @@ async def _run(callback: Callable[..., Any], params: Json) -> Any:
             value = callback(params)
         except BaseException as error:
             problem = error
+            if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                # A future takes no StopIteration, and SystemExit would end the loop.
+                problem = ClientError(f"a callback raised {error!r}")
         with contextlib.suppress(RuntimeError):  # the loop may be closed by now
             loop.call_soon_threadsafe(settle, value, problem)
 
@@ -372,6 +375,7 @@ class Subscription:
         self._waiting: dict[tuple[str, Optional[str]], Change] = {}
         self._task: Optional[asyncio.Task[Any]] = None
         self._call: Optional[_Call] = None  # the listen request that is open
+        self._taken: Optional[_Call] = None  # the last one that was acknowledged
         self._started = False
         self._ended = False
         self._error: Optional[Exception] = None
@@ -444,6 +448,7 @@ class Subscription:
                 self._missed()
             self._ready.set()
             if self._call is not None:
+                self._taken = self._call
                 self._call.endless()
         elif method in self._wanted or (isinstance(uri, str) and self._covers(uri)):
             self._put(Change(method, params))
@@ -515,6 +520,7 @@ class Subscription:
     async def _listen(self) -> None:
         client, failures = self._client, 0
         while True:
+            self._call = None
             try:
                 await client._ensure()
                 await self._stream()
@@ -522,13 +528,17 @@ class Subscription:
             except MCPError as error:
                 return self.finish(error)
             except ClientError as error:
-                failures = 1 if self._ready.is_set() and not failures else failures + 1
+                failures = 1 if self._acknowledged(self._call) else failures + 1
                 streamless = client._transport.lost is not None and not client._restart
                 early = not self._ready.is_set()
                 if streamless or early or failures > client.limits.retries:
                     return self.finish(error)
             pause = 2 ** (failures - 1) * (0.5 + os.urandom(1)[0] / 256)
             await asyncio.sleep(min(pause, 30.0))
+
+    def _acknowledged(self, call: Optional[_Call]) -> bool:
+        """True if the server took it: what ends it is the first failure in a row."""
+        return call is not None and call is self._taken
 
     async def _stream(self) -> None:
         """One listen request, from its acknowledgment to its end."""
@@ -558,6 +568,9 @@ class Subscription:
 _ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
 _NOT_OPEN = "the client is not open: use it in a with statement"
 _MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
+# What legacy HTTP servers say to a request without session, or of a revision that they
+# do not know: a status without an answer, or these codes.
+_UNMODERN = (400, 404, 405, 406, _rt.INVALID_REQUEST, _rt.UNSUPPORTED_VERSION, -32000)
 _eras: dict[str, str] = {}  # URL -> "legacy" or "modern", for the life of this process
 
 
@@ -945,6 +958,18 @@ class Client:
         except _SessionLost:
             await self._in_time(self._renew(session), method, options)
             return await self._send(method, params, **options)
+        except (HttpStatusError, MCPError) as error:
+            self._doubt(error)
+            raise
+
+    def _doubt(self, error: Union[HttpStatusError, MCPError]) -> None:
+        """A refusal that no modern server gives: another one may have taken its place.
+
+        The next call finds out (VER-06); this one is not sent again, it may be done.
+        """
+        code = error.status if isinstance(error, HttpStatusError) else error.code
+        if self._transport.http and self.modern and code in _UNMODERN:
+            self._agreed = False
 
     async def _settle(self, method: str, options: Json) -> None:
         """What is asked depends on the server: agree with it first."""

@@ -302,7 +302,11 @@ async def _discover(http: _Http, hint: Optional[str], wanted: Optional[str]) -> 
     url = http.url.text
     document = await _resource_metadata(http, hint)
     if document is None:
-        return await _discover_2025_03_26(http, url)
+        place = await _discover_2025_03_26(http, url)
+        if wanted is not None and wanted != place.issuer:
+            text = f"{place.issuer} is in charge, the credentials are for {wanted}"
+            raise AuthorizationError(text)
+        return place
     resource, servers = document.get("resource"), document.get("authorization_servers")
     if not isinstance(resource, str) or not _covers(resource, url):
         raise AuthorizationError(f"metadata of {resource!r}, which is not {url}")

@@ -262,6 +262,9 @@ def _unpatterned(schema: Json) -> Optional[Json]:
     return None if turned or "patternProperties" in words else plain
 
 
+_UNDECIDED = "nested too deeply, or too many alternatives to check"  # says _rt._compile
+
+
 def _checker(schema: Json, where: str, log: Log) -> Callable[[object], Optional[str]]:
     """A check of values by a schema of the server; InvalidReply if it is unusable.
 
@@ -280,7 +283,15 @@ def _checker(schema: Json, where: str, log: Log) -> Callable[[object], Optional[
         check: Callable[[object], Optional[str]] = _rt._compile(plain, noun)
     except (TypeError, ValueError) as error:  # also of another dialect (SCH-02)
         raise InvalidReply(f"{where} is unusable: {error}") from None
-    return check
+
+    def decided(value: object) -> Optional[str]:
+        problem = check(value)
+        if problem != _UNDECIDED:
+            return problem
+        log(f"{where} is not used: it is {problem}")
+        return None
+
+    return decided
 
 
 # ---- 3 Calls -----------------------------------------------------------------------
@@ -1014,6 +1025,16 @@ class _Stream:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _end_process(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Reap a child that was told to end; kill its group if it does not."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace)
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 class _Child(_Stream):
     """A server as a child process, leader of a process group of its own. POSIX only."""
 
@@ -1032,6 +1053,24 @@ class _Child(_Stream):
         self._options = options
         self._pipes: list[Any] = []
         self._tail = b""
+
+    def __del__(self) -> None:
+        """Nobody closed it and nobody can any more: the child ends all the same."""
+        process = self.process
+        if process is None or process.returncode is not None:
+            return
+        import warnings
+
+        text = f"unclosed client of {self.target}"
+        warnings.warn(text, ResourceWarning, stacklevel=1, source=self)
+        self._signal(signal.SIGTERM)
+        ending = threading.Thread(
+            target=_end_process, args=(process, self._limits.grace), daemon=True
+        )
+        try:
+            ending.start()
+        except RuntimeError:  # the interpreter ends
+            self._signal(signal.SIGKILL)
 
     async def open(self) -> None:
         try:
