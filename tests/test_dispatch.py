@@ -275,6 +275,9 @@ class Envelope(unittest.TestCase):
             peer.sent.clear()
             for method in ("notifications/nope", "tools/list", "ping", "initialize"):
                 peer.tell(method)
+            for method in ("notifications/nope", "notifications/cancelled"):
+                for params in ([], [1], None, 5):  # positional ones are JSON-RPC's
+                    peer.take({"jsonrpc": "2.0", "method": method, "params": params})
             self.assertEqual(peer.sent, [])
 
     def test_responses_that_nobody_waits_for_are_ignored(self):
@@ -1816,8 +1819,16 @@ class Questions(unittest.TestCase):
             ("form", {"action": "accept", "content": {"name": 5}}),
             ("page", {"action": 5}),
             ("think", {"role": "assistant"}),
+            ("think", {"role": "assistant", "content": 5}),
+            ("think", {"role": 5, "content": []}),
+            ("think", {"role": "assistant", "content": {"text": "no type"}}),
+            ("think", {"role": "assistant", "content": {"type": "text", "text": 5}}),
+            ("think", {"role": "assistant", "content": [{"type": "text"}, 5]}),
             ("roots", {"roots": 5}),
             ("roots", {"roots": [5]}),
+            ("roots", {"roots": [{}]}),
+            ("roots", {"roots": [{"uri": 5}]}),
+            ("roots", {"roots": [{"uri": "file:///a", "name": 5}]}),
             ("roots", {}),
         ]
         for tool, answer in table:
@@ -1843,6 +1854,36 @@ class Questions(unittest.TestCase):
         peer.question(1)
         peer.take({"jsonrpc": "2.0", "id": "s1", "error": error})
         self.assertIn("no user here", text_of(peer.got(number)))
+
+    def test_a_malformed_answer_ends_the_call_that_asked(self):
+        """It names the question, and the client thinks that it has answered."""
+        table = [
+            {"result": 5},
+            {"result": None},
+            {"error": "no"},
+            {"error": {"code": "x", "message": "no"}},
+            {"error": {"code": -1}},
+            {"result": {}, "error": {"code": -1, "message": "no"}},
+            {},
+        ]
+        for answer in table:
+            server, _ = asker()
+            peer = Peer(server, D)
+            number = peer.begin("sure")
+            peer.question(1)
+            before = len(peer.sent)
+            peer.take({"jsonrpc": "2.0", "id": "s1", **answer})
+            text = text_of(peer.got(number))
+            self.assertIn("could not answer: a malformed answer", text, answer)
+            self.assertEqual(len(peer.sent), before + 1, "an answer is not answered")
+
+    def test_what_nobody_asked_for_is_no_part_of_an_answer_MRT_07(self):
+        content = {"name": "Ann", "age": 7, "zoo": 1}
+        answer = {"action": "accept", "content": content}
+        for revision in (D, E):
+            reply = self.rounds(Peer(asker()[0], revision), "form", [answer])
+            known = "{'name': 'Ann', 'age': 7}"
+            self.assertIn(f"accept {known} Person(name='Ann'", text_of(reply))
 
     def test_missing_and_unknown_answers_MRT_07(self):
         server, _ = asker()

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import unittest
 
@@ -174,7 +175,85 @@ class Terminated(unittest.TestCase):
             self.assertFalse(pathlib.Path(path).exists())
 
 
+INTERRUPT = """
+import asyncio, threading
+from tinymcp import Server
+server = Server("interrupt", "1")
+proceed = threading.Event()
+
+@server.tool(inline=True)
+def inline() -> str:
+    proceed.set()
+    raise KeyboardInterrupt
+
+@server.tool
+def waits() -> str:
+    return str(proceed.wait(20))
+"""
+ASYNC = """
+@server.tool
+async def stepped() -> str:
+    raise KeyboardInterrupt
+
+@server.tool
+async def waited() -> str:
+    await asyncio.sleep(0)
+    raise KeyboardInterrupt
+"""
 LISTENING = {**LISTEN, "_meta": META}
+
+
+class Interrupted(unittest.TestCase):
+    def test_a_handler_that_raises_it_ends_no_other_call(self):
+        """run() has SIGINT to itself: what comes out of a handler is no Ctrl-C."""
+        for code, tools in (
+            (INTERRUPT, []),
+            (INTERRUPT + ASYNC, ["stepped", "waited"]),
+        ):
+            with App(code=code) as app:
+                calls = [call(name, {}, name) for name in ["waits", *tools, "inline"]]
+                out, err = app.end(hello() + b"".join(calls))
+                replies = {m["id"]: m for m in map(json.loads, out.splitlines())}
+                self.assertEqual(app.process.returncode, 0, err)
+                for name in [*tools, "inline"]:
+                    result = replies[name]["result"]
+                    self.assertTrue(result["isError"])
+                    self.assertIn("KeyboardInterrupt", result["content"][0]["text"])
+                text = replies["waits"]["result"]["content"][0]["text"]
+                self.assertEqual(text, "True")
+
+
+class NoLifespan(unittest.TestCase):
+    def test_one_that_fails_is_no_wrong_command_line(self):
+        """A supervisor does not try again after 2; a bus may be there a minute on."""
+        life = """
+            import contextlib
+            from tinymcp import Server
+
+            @contextlib.DECORATOR
+            DEF life(server):
+                raise OSError("no bus")
+                yield
+
+            server = Server("x", lifespan=life)
+        """
+        for decorator, word in (
+            ("contextmanager", "def"),
+            ("asynccontextmanager", "async def"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "app.py")
+                code = life.replace("DECORATOR", decorator).replace("DEF", word)
+                path.write_text(textwrap.dedent(code))
+                done = subprocess.run(
+                    [sys.executable, *SITE, "-m", "tinymcp", "run", str(path)],
+                    env={**os.environ, "PYTHONPATH": str(HOME)},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=PATIENCE,
+                )
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(b"lifespan= failed: no bus", done.stderr)
 
 
 @unittest.skipUnless(POSIX, "POSIX signals")

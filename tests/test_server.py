@@ -129,7 +129,10 @@ class Registration(unittest.TestCase):
         (lambda s: s.resource(add), "takes a URI first"),
         (lambda s: s.resource("no-scheme")(add), "has a scheme"),
         (lambda s: s.resource("x://a")(add), "need a {name}"),
-        (lambda s: s.resource("x://{a}")(add), "must be the parameter names"),
+        (
+            lambda s: s.resource("x://{a}")(add),
+            r"URI has \['a'\], the function \['a', 'b'\]",
+        ),
         (lambda s: s.resource("x://{a}/{b}")(lambda a: 1), "give name="),
         (lambda s: s.completion(lambda a: []), r"\(ref, argument, context\)"),
         (lambda s: s.completion(lambda a, b, c, d: []), r"\(ref, argument, context\)"),
@@ -178,6 +181,14 @@ class Registration(unittest.TestCase):
                 Server(**options)
         with self.assertRaises(TypeError):
             Limits(nothing=1)
+        for options, error, text in [
+            ({"limit": 1}, TypeError, "no option limit; there are .* limits, .* icons"),
+            ({"lifespan": 3}, TypeError, "lifespan= takes a function"),
+            ({"state_keys": "abc"}, ValueError, "a list of keys, each 16 bytes"),
+            ({"state_keys": ["x" * 16]}, ValueError, "a list of keys, each 16 bytes"),
+        ]:
+            with self.subTest(options), self.assertRaisesRegex(error, text):
+                Server(**options)
         where = r'option host, port; .*run\("http", host=, port=, ...\)'
         with self.assertRaisesRegex(TypeError, where):
             Server(host="127.0.0.1", port=1)  # as FastMCP took them
@@ -354,6 +365,7 @@ class Calling(unittest.TestCase):
         self.assertEqual(self.text("plain", answers={1: True, 2: None}), "True decline")
         answers = {"n": {"a": 1}, "s": "word", "r": ["file:///x"]}
         self.assertEqual(self.text("many", answers=answers), "{'a': 1} word file:///x")
+        self.assertEqual(self.text("plain", answers=[True, None]), "True decline")
         whole = {"action": "cancel"}
         self.assertEqual(self.text("plain", answers={1: False, 2: whole})[:5], "False")
 
@@ -530,6 +542,19 @@ class Lifespans(unittest.TestCase):
 
         asyncio.run(main())
         self.assertEqual((server._users, len(tries)), (0, 2))
+
+
+class Misused(unittest.TestCase):
+    def test_what_fails_later_is_refused_at_once(self):
+        server = quiet()
+        for do, text in [
+            (lambda: server.mount(server, "x_"), "mount takes another Server"),
+            (lambda: server.mount("x", "y"), "mount takes another Server"),
+            (lambda: server.on_idle(3, 4), "on_idle takes seconds and a function"),
+            (lambda: server.run("http", auth=3), r"auth= takes a function"),
+        ]:
+            with self.subTest(text), self.assertRaisesRegex(TypeError, text):
+                do()
 
 
 class Binding(unittest.TestCase):

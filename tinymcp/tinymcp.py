@@ -468,10 +468,10 @@ def _classify(message: Any) -> str:
         reason = "a response has an id and either a result or an error object"
     elif type(message.get("method")) is not str:
         reason = "method must be a string"
+    elif "id" not in message:
+        return "notification"  # whatever its params are: it gets no answer (RPC-04)
     elif type(message.get("params", message)) is not dict:
         reason = "params must be an object"
-    elif "id" not in message:
-        return "notification"
     elif type(message["id"]) is str or type(message["id"]) is int:
         return "request"
     else:
@@ -2605,6 +2605,16 @@ def _on_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _is_interrupt(error: BaseException) -> bool:
+    """Somebody pressed Ctrl-C in a program that embeds us. run() has SIGINT to itself:
+    there it is an error of a handler, which ends no other call."""
+    if type(error) is not KeyboardInterrupt or not _on_main_thread():
+        return False
+    signal = __import__("_signal")
+    handler = signal.getsignal(signal.SIGINT)
+    return getattr(handler, "__module__", "") != __name__
+
+
 def _call(call: _Call) -> Optional[_Reply]:
     """Run a def handler: its reply, or None if it has to ask a legacy client."""
     server, handler = call.server, call.handler
@@ -2613,8 +2623,8 @@ def _call(call: _Call) -> Optional[_Reply]:
         reply: Optional[_Reply] = server._render(call, handler.function(**given))
         return reply
     except BaseException as error:  # InputRequired, SystemExit: replies like others
-        if type(error) is KeyboardInterrupt and _on_main_thread():
-            raise  # somebody pressed Ctrl-C in a program that embeds us
+        if _is_interrupt(error):
+            raise
         # `server` is Any: _Core is defined further down.
         return server._failure(call, error)  # type: ignore[no-any-return]
 
@@ -2634,8 +2644,7 @@ async def _acall(call: _Call) -> None:
             return
         call.rendered = server._failure(call, error)
         closing = isinstance(error, GeneratorExit) and call.task is not None
-        if closing or isinstance(error, KeyboardInterrupt):
-            # The loop is closing, or Ctrl-C in an embedding program.
+        if closing or _is_interrupt(error):  # the loop is closing, or the program
             call.settle(call.rendered)
             raise
     finally:
@@ -2785,9 +2794,10 @@ class _Seal:
     def __init__(self, keys: Any, age: float) -> None:
         # A fleet shares keys and wall-clock; one process needs neither.
         self.clock = time.time if keys else time.monotonic
-        self.keys = [bytes(key) for key in keys or [os.urandom(32)]]
-        if any(len(key) < 16 for key in self.keys):
-            raise ValueError("state_keys= takes keys of 16 bytes or more")
+        self.keys: list[Any] = [keys] if isinstance(keys, (str, bytes)) else [*keys]
+        self.keys = self.keys or [os.urandom(32)]
+        if any(type(key) is not bytes or len(key) < 16 for key in self.keys):
+            raise ValueError("state_keys= takes a list of keys, each 16 bytes or more")
         self.age = age
         self.used: dict[str, float] = {}  # nonce -> when it would have expired
         self.lock = threading.Lock()
@@ -2897,15 +2907,25 @@ class SampleResult(_Awaitable):
     """What the client's model wrote: role, content, model, stop_reason, text."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
-        self.role: str = answer["role"]
-        self.content: Any = answer["content"]
+        self.role: str = answer.get("role", "")
+        self.content: Any = answer.get("content")
         self.model: str = answer.get("model", "")
         self.stop_reason: Optional[str] = answer.get("stopReason")
 
     @property
+    def blocks(self) -> list[Any]:
+        return self.content if isinstance(self.content, list) else [self.content]
+
+    @property
     def text(self) -> str:
-        blocks = self.content if isinstance(self.content, list) else [self.content]
-        return "".join(b.get("text", "") for b in blocks if isinstance(b, dict))
+        return "".join(block.get("text", "") for block in self.blocks)
+
+
+def _is_block(value: Any) -> bool:
+    """An object with a type; text is text."""
+    if type(value) is not dict or type(value.get("type")) is not str:
+        return False
+    return type(value.get("text", "")) is str
 
 
 class _Items(_Awaitable, list):  # type: ignore[type-arg]  # of Root or of ResourceItem
@@ -3139,7 +3159,11 @@ class Context:
             if wrong:
                 text = f"The elicitation answer is off: {wrong}"
                 raise MCPError(INVALID_PARAMS, text)
-            answer.data = convert(answer.content) if convert else answer.content
+            known = form["properties"] or answer.content  # none: any form will do
+            given = answer.content.items()
+            content = {key: value for key, value in given if key in known}
+            answer.content = content  # without what was not asked for (MRT-07)
+            answer.data = convert(content) if convert else content
         return answer
 
     def elicit_url(
@@ -3201,9 +3225,10 @@ class Context:
         params = {"messages": self._talk(messages), "maxTokens": max_tokens}
         given = {_camel(k): _wire(v) for k, v in options.items() if v is not None}
         answer = self._ask(key, "sampling/createMessage", {**params, **given})
-        if not {"role", "content"} <= answer.keys():
+        result = SampleResult(answer)
+        if type(result.role) is not str or not all(map(_is_block, result.blocks)):
             raise MCPError(INVALID_PARAMS, "A sampling answer needs role and content")
-        return SampleResult(answer)
+        return result
 
     create_message = sample
 
@@ -3232,9 +3257,12 @@ class Context:
     def list_roots(self, key: Optional[str] = None) -> Any:
         """The folders that the client works in, as Root(uri, name)."""
         roots = self._ask(key, "roots/list", {}).get("roots")
-        if not isinstance(roots, list) or not all(isinstance(r, dict) for r in roots):
+        roots = roots if isinstance(roots, list) else [roots]
+        found = [(r.get("uri"), r.get("name")) for r in roots if isinstance(r, dict)]
+        fine = all(type(u) is str and type(n) in (str, _NULL) for u, n in found)
+        if not fine or len(found) < len(roots):
             raise MCPError(INVALID_PARAMS, "A roots answer needs a list of roots")
-        return _Items(Root(root.get("uri"), root.get("name")) for root in roots)
+        return _Items(Root(uri, name) for uri, name in found)
 
     def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Run a side effect once: a replay gets its kept JSON result instead."""
@@ -3344,12 +3372,16 @@ class _Core:
                     self._record(call, call.outcome(found[1]))
                 return found
             if kind == "notification":
-                self._notified(message["method"], message.get("params", _NONE), peer)
+                params = message.get("params")
+                params = params if type(params) is dict else _NONE
+                self._notified(message["method"], params, peer)
             else:
                 self._answered(message, peer)
         except MCPError as error:
             if call is not None:
                 self._record(call, f"refused {error.code}")
+            elif self._misanswered(message, peer):
+                return None
             return self._error(error, call)
         return None
 
@@ -3480,6 +3512,18 @@ class _Core:
                 if not call.done:
                     call.peer.send(data)
             self._wake()
+
+    def _misanswered(self, message: Any, peer: _Peer) -> bool:
+        """Whether this is meant as the answer to a question of ours: its call then ends
+        with an error, since nobody will send another one."""
+        session = peer.session
+        if type(message) is not dict or "method" in message or session is None:
+            return False
+        key = message.get("id")
+        if type(key) not in (int, str) or key not in session.pending:
+            return False
+        self._answered({"id": key, "error": {"message": "a malformed answer"}}, peer)
+        return True
 
     def _answered(self, message: dict[str, Any], peer: _Peer) -> None:
         """A response to a request of ours; anything unexpected is ignored (B10)."""
@@ -6465,6 +6509,8 @@ class _Auth:
                 raise ValueError(f"TINYMCP_TOKEN: {wrong}")
         self.tokens = _token_table(given)
         self.verifier = options["auth"]
+        if self.verifier is not None and not callable(self.verifier):
+            raise TypeError("auth= takes a function: token -> Principal or None")
         self.includes = options["scope_includes"]
         self.servers = list(options["auth_servers"])
         self.resource: str = options["resource"] or ""
@@ -7119,7 +7165,17 @@ _HTTP = {
 _FOR_RUN = '; options of HTTP go to run("http", host=, port=, ...)'
 # Options that every kind of handler takes; the list shows the first four.
 _HOW = frozenset("title description icons meta inline lock timeout scopes".split())
+_INFO = ("title", "description", "website_url", "icons")
 _GUARDS = ("insecure", "token", "token_file", "auth", "client_ca")
+
+
+def _check_info(info: dict[str, Any]) -> None:
+    """What Server takes beside its own options goes to the clients as serverInfo."""
+    unknown = info.keys() - set(_INFO)
+    if unknown:
+        known = ", ".join([*(Server.__init__.__kwdefaults__ or ()), *_INFO])
+        text = f"Server has no option {', '.join(sorted(unknown))}; there are {known}"
+        raise TypeError(text + (_FOR_RUN if unknown & _HTTP.keys() else ""))
 
 
 class Server(_Core):
@@ -7158,17 +7214,16 @@ class Server(_Core):
         audit_arguments: bool = False,
         **info: Any,
     ) -> None:
-        super().__init__(limits or Limits(), list(state_keys))
+        super().__init__(limits or Limits(), state_keys)
         if json not in (None, "json", "orjson"):
             raise ValueError(f"json= takes 'orjson' or nothing, not {json!r}")
         if json == "orjson":
             _use_orjson()
+        if lifespan is not None and not callable(lifespan):
+            raise TypeError("lifespan= takes a function: server -> a context manager")
         if cache_scope not in ("private", "public") or ttl_ms < 0 or page_size < 1:
             raise ValueError("cache_scope is private or public, ttl_ms >= 0, pages > 0")
-        unknown = info.keys() - {"title", "description", "website_url", "icons"}
-        if unknown:
-            text = f"Server has no option {', '.join(sorted(unknown))}"
-            raise TypeError(text + (_FOR_RUN if unknown & _HTTP.keys() else ""))
+        _check_info(info)
         self.name, self.version = name, version
         info = {"name": name, "version": version, **info}
         self._info = {_camel(k): _wire(v) for k, v in info.items() if v is not None}
@@ -7377,7 +7432,8 @@ class Server(_Core):
             kind, fields["uriTemplate"] = "template", uri
             names, match = _template(uri, where)
             if set(names) != schema["properties"].keys():
-                raise DefinitionError(f"{where}: {names} must be the parameter names")
+                text = f"the URI has {names}, the function {[*schema['properties']]}"
+                raise DefinitionError(f"{where}: {text}: they must be the same names")
             how["check"] = _compile(schema, where, self._warn, self._limits)
         record = self._handler(
             _Resource, kind, signature, function, fields, bind, **how
@@ -7428,6 +7484,8 @@ class Server(_Core):
         prefix, URIs stay. Its lifespan is not entered here."""
         import copy
 
+        if not isinstance(other, Server) or other is self:
+            raise TypeError("mount takes another Server")
         for kind in _Registry.kinds:
             for record in getattr(other._registry, kind).items.values():
                 twin = copy.copy(record)
@@ -7458,6 +7516,8 @@ class Server(_Core):
     def on_idle(self, seconds: float, function: Callable[[], Any]) -> None:
         """Call function when no message came for so long (a client that went silent);
         once, until the next message."""
+        if not callable(function):
+            raise TypeError("on_idle takes seconds and a function")
         self._idle.append([float(seconds), function, False])
         self._watch_idle()
 
@@ -7466,13 +7526,15 @@ class Server(_Core):
     def call(self, name: str, arguments: Any = None, *, answers: Any = None) -> Any:
         """Call a tool in this process and return its result; for tests.
 
-        answers: what to say to its questions, by key or position ("1", "2" ...): True
-        or False for a confirm, a dict for a form, None to decline, text for sampling, a
-        list of URIs for roots, or a whole answer. MCPError for an RPC error; KeyError
-        names a question without an answer.
+        answers: what to say to its questions, a list, or a dict by key or position
+        ("1", "2" ...): True or False for a confirm, a dict for a form, None to decline,
+        text for sampling, a list of URIs for roots, or a whole answer. MCPError for an
+        RPC error; KeyError names a question without an answer.
         """
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
         params["_meta"] = {_VERSION_KEY: E, _CAPABILITIES_KEY: _EVERYTHING}
+        if isinstance(answers, list):
+            answers = dict(enumerate(answers, 1))
         known = {str(key): value for key, value in (answers or {}).items()}
         while True:
             result = self._call_once(params)
@@ -7552,7 +7614,9 @@ class Server(_Core):
         turns = _Turns(self, in_fd, outlet)
 
         def run() -> None:
-            with manager or contextlib.nullcontext() as self._lifespan_value:
+            with _blaming_lifespan(), contextlib.ExitStack() as stack:
+                if manager:
+                    self._lifespan_value = stack.enter_context(manager)
                 turns.run()
 
         self._mode = "blocking"
@@ -7613,10 +7677,8 @@ class Server(_Core):
         async with loop.entering:
             if not self._users and self._lifespan:
                 manager, self._exit = self._exit or self._lifespan(self), None
-                if hasattr(manager, "__aenter__"):
-                    self._lifespan_value = await manager.__aenter__()
-                else:
-                    self._lifespan_value = manager.__enter__()
+                with _blaming_lifespan():
+                    self._lifespan_value = await _enter(manager)
                 self._exit = manager
             self._users += 1
             self._mode = "loop"
@@ -7897,6 +7959,22 @@ def _clear_socket(path: str) -> None:
             os.unlink(path)
             return
     raise OSError(errno.EADDRINUSE, f"{path} is served already")
+
+
+@contextlib.contextmanager
+def _blaming_lifespan() -> Iterator[None]:
+    """main() takes these two for a mistake in the command line, after which nobody need
+    try again; a bus that is not there yet is none."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"lifespan= failed: {error}") from error
+
+
+async def _enter(manager: Any) -> Any:
+    if hasattr(manager, "__aenter__"):
+        return await manager.__aenter__()
+    return manager.__enter__()
 
 
 @contextlib.contextmanager
