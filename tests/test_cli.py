@@ -143,14 +143,14 @@ class AppCase(unittest.TestCase):
 
 
 class CliTest(AppCase):
-    def run_main(self, *words, target=None):
+    def run_main(self, *words, target=None, coding="utf-8"):
         """(exit status, stdout, stderr) of a command in this process."""
-        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+        out, err = io.TextIOWrapper(io.BytesIO(), coding), io.StringIO()
         target = self.target if target is None else target
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = cli.main([words[0], *target, *words[1:]])
         out.flush()
-        return status, out.buffer.getvalue().decode("utf-8", "replace"), err.getvalue()
+        return status, out.buffer.getvalue().decode(coding, "replace"), err.getvalue()
 
     def serve(self):
         """A FakeStream at a Unix socket, in a thread until the test has ended."""
@@ -275,6 +275,20 @@ class CliTest(AppCase):
             (InvalidReply("This client does not offer elicitation/create"), True),
         ):
             self.assertEqual(hint in cli._failure(error)[1], asks, error)
+
+    def test_stdout_that_holds_less(self):
+        """The tool has run: what ASCII cannot hold is escaped, JSON stays the same."""
+        words = ("call", "set_vent", "percent=1", "how=20 \u00b0\U0001f331")
+        result = {"percent": 1, "how": "20 \u00b0\U0001f331"}
+        for coding in ("ascii", "latin-1"):
+            status, out, err = self.run_main(*words, "--json", coding=coding)
+            self.assertEqual((status, err), (0, ""))
+            self.assertEqual(json.loads(out)["structuredContent"], result)
+        self.assertIn(
+            "\\u00b0\\ud83c\\udf31",
+            self.output("call", "--json", *words[1:], coding="ascii"),
+        )
+        self.assertIn("20 \\xb0\\U0001f331", self.output(*words, coding="ascii"))
 
     def test_read(self):
         self.assertEqual(
@@ -746,6 +760,17 @@ class CheckTest(unittest.TestCase):
                 "model; for the Context write context: Context",
             ],
         )
+
+    def test_ascii(self):
+        """What the stream cannot hold is no reason to fail."""
+        server = Server("check")
+        server.add_tool(lambda: "", name="\u00e9t\u00e9", description="x")
+        out = io.TextIOWrapper(io.BytesIO(), "ascii")
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(cli.check(server), 0)
+        out.flush()
+        self.assertIn(b"tool  \\xe9t\\xe9  ", out.buffer.getvalue())
+        self.assertIn(b"warning: tool '\\xe9t\\xe9'", out.buffer.getvalue())
 
 
 class AskTest(unittest.TestCase):

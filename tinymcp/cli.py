@@ -52,14 +52,15 @@ def check(server: Server) -> int:
         notes.append(f"more than {_TOOLS} tools: some clients show a model no more")
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
+        _print("  ".join(cells).rstrip())
     total = sum(len(page) for page in _pages(server))
     print(f"\nall lists together: {total} bytes at {E}")
     errors = 0 if len(rows) > 1 else 1
     if errors:
         print("error: the server offers nothing")
     for note in dict.fromkeys(notes):
-        print(f"warning: {note}")
+        _print(f"warning: {note}")
     return 1 if errors else 0
 
 
@@ -179,10 +180,26 @@ def _print(text: str) -> None:
     print(shown.encode(coding, "backslashreplace").decode(coding))
 
 
+def _fits(text: str, coding: str) -> bool:
+    try:
+        text.encode(coding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _print_json(value: Any) -> None:
+    """One line of JSON; a stream that cannot hold it all (ASCII) gets the same JSON."""
     text = _encode_text(value)
-    if sys.stdout.isatty():  # what is not printable stands in strings, where \u is JSON
-        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    coding, seen = sys.stdout.encoding or "utf-8", sys.stdout.isatty()
+    if seen or not _fits(text, coding):
+        # What needs an escape stands in strings, where \u is JSON.
+        text = "".join(
+            c
+            if (c.isprintable() or not seen) and _fits(c, coding)
+            else json.dumps(c)[1:-1]
+            for c in text
+        )
     print(text)
 
 
