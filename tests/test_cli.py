@@ -425,6 +425,56 @@ class CliTest(AppCase):
                 self.assertIn(shown, out)
                 self.assertIn(*(noted or [""]), err)
 
+    def test_names_that_are_lines(self):
+        """What a server names begins no line of its own, in a pipe neither."""
+        evil = "a\n  safe()\tok\r\x85\u2028z"
+        shown = "a\\x0a  safe()\\x09ok\\x0d\\x85\\x2028z"
+
+        def listed(kind, **item):
+            return {f"{kind}/list": {kind: [item]}}
+
+        def info(**more):
+            result = server.default("server/discover")
+            result["_meta"]["io.modelcontextprotocol/serverInfo"].update(more)
+            return {"server/discover": result}
+
+        schema = {"properties": {"b": {"enum": [evil]}}}
+        link = {"type": "resource_link", "name": "b", "uri": evil}
+        image = {"type": "image", "mimeType": evil, "data": ""}
+        message = {"role": evil, "content": {"type": "text", "text": "x"}}
+        blocks = {"tools/call": {"content": [link, image]}}
+        server, path = self.serve()
+        cases = [  # words, answers, exit status, line, of how many
+            ("list", listed("tools", name=evil), 0, f"  {shown}()", 4),
+            ("list", listed("tools", inputSchema=schema), 0, f"([b: {shown}])", 4),
+            ("list", listed("tools", name="t", title=evil), 0, "t()  a", 4),
+            ("list", listed("tools", name="t", title="b\tc"), 0, "t()  b\\x09c", 4),
+            ("list", listed("resources", uri=evil), 0, f"  {shown}", 4),
+            ("list", listed("resources", uri="b:", name=evil), 0, f"  {shown}", 4),
+            ("list", listed("prompts", arguments=[{"name": evil}]), 0, shown, 4),
+            ("list", info(name=evil), 0, f"{shown} 1 (MCP 2026-07-28)", 1),
+            ("info", info(description=evil), 0, shown, 5),
+            ("info", info(websiteUrl=evil), 0, shown, 5),
+            ("call t", {**listed("tools", name=evil)}, 2, f"there are: {shown}", 1),
+            ("call t", {**listed("tools", name="t"), **blocks}, 0, f"[b: {shown}]", 2),
+            ("call t", {**listed("tools", name="t"), **blocks}, 0, f"[{shown}, 0", 2),
+            ("prompt p", {"prompts/get": {"messages": [message]}}, 0, f"{shown}: x", 1),
+        ]
+        for words, answers, wanted, line, count in cases:
+            server.methods = answers
+            status, out, err = self.run_main(*words.split(), target=[path])
+            with self.subTest(words, answers=answers, out=out, err=err):
+                self.assertEqual(status, wanted)
+                self.assertEqual(len((out + err).splitlines()), count)
+                self.assertIn(line, out + err)
+
+        client = mock.Mock(read_resource=mock.AsyncMock())
+        client.read_resource.return_value.text = "two\nlines"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            options = cli._options(["watch"])
+            asyncio.run(cli._show_change(client, options, "updated", evil))
+        self.assertEqual(out.getvalue()[8:], f" {shown} two\nlines\n")
+
     def test_forms_that_are_none(self):
         cases = (
             ({"requestedSchema": 5}, {}),
@@ -761,19 +811,28 @@ class CheckTest(unittest.TestCase):
             ],
         )
 
-    def test_ascii(self):
-        """What the stream cannot hold is no reason to fail."""
+    def test_names_that_are_odd(self):
+        """What the stream cannot hold is no reason to fail; a row is a line."""
         server = Server("check")
         server.add_tool(lambda: "", name="\u00e9t\u00e9", description="x")
+        server.add_tool(lambda: "", name="a\ntool  b", description="x")
         out = io.TextIOWrapper(io.BytesIO(), "ascii")
         with contextlib.redirect_stdout(out):
             self.assertEqual(cli.check(server), 0)
         out.flush()
         self.assertIn(b"tool  \\xe9t\\xe9  ", out.buffer.getvalue())
+        self.assertIn(b"tool  a\\x0atool  b  ", out.buffer.getvalue())
         self.assertIn(b"warning: tool '\\xe9t\\xe9'", out.buffer.getvalue())
 
 
 class AskTest(unittest.TestCase):
+    def test_question_is_a_line(self):
+        """A field cannot ask in the name of another."""
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            with mock.patch("sys.stdin", io.StringIO("x\n")):
+                cli._ask_field("a\nPassword:", {"type": "string"}, True)
+        self.assertEqual(err.getvalue(), "  a\\x0aPassword:: string: ")
+
     def test_pages_that_are_none(self):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):

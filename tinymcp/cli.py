@@ -79,11 +79,11 @@ def _row(kind: str, record: Any) -> tuple[str, ...]:
     names = list((schema or {}).get("properties") or record.properties or ())
     return (
         kind,
-        record.name,
-        runs,
+        _line(record.name),
+        _line(runs),
         str(len(_encode(schema))) if schema else "",
         str(len(_encode(output))) if output else "",
-        ", ".join(names),
+        _line(", ".join(names)),
     )
 
 
@@ -157,7 +157,8 @@ def _faults(schema: Any) -> Iterator[str]:
 # ---- Client commands ---------------------------------------------------------------
 # What a person at a terminal wants from a server. Results go to stdout, everything else
 # (progress, questions, log messages, errors) to stderr. What a server sends is shown
-# without its control characters, because a terminal obeys them.
+# without its control characters, because a terminal obeys them; where a line is one
+# item, a name in it cannot begin another, in a file neither.
 
 
 class _Usage(Exception):
@@ -172,6 +173,12 @@ def _clean(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text
     )
+
+
+def _line(text: Any) -> str:
+    """Text that stays on its line and in its column."""
+    controls = "[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+    return re.sub(controls, lambda found: f"\\x{ord(found[0]):02x}", str(text))
 
 
 def _print(text: str) -> None:
@@ -221,14 +228,14 @@ def _block(block: Any) -> str:
     if kind == "text":
         return str(block.get("text", ""))
     if kind == "resource_link":
-        return f"[{block.get('name', 'link')}: {block.get('uri')}]"
+        return _line(f"[{block.get('name', 'link')}: {block.get('uri')}]")
     held = _dict(block.get("resource"))
     if "text" in held:
         return str(held["text"])
     data = block.get("data") or held.get("blob") or ""
     mime = block.get("mimeType") or held.get("mimeType") or kind
     size = f"{len(data) * 3 // 4} bytes" if isinstance(data, str) else "unreadable"
-    return f"[{mime}, {size}]"
+    return _line(f"[{mime}, {size}]")
 
 
 def _print_result(result: Any) -> None:
@@ -248,7 +255,7 @@ def _note(text: str) -> None:
 def _show_log(params: Any) -> None:
     data = params.get("data")
     text = data if isinstance(data, str) else _encode_text(data)
-    _note(f"{params.get('level')}: {text}")
+    _note(f"{_line(params.get('level'))}: {text}")
 
 
 def _type(field: Any) -> str:
@@ -283,10 +290,10 @@ def _range(field: Any) -> str:
 def _item(kind: str, item: Any) -> tuple[str, str]:
     """A tool, resource, template or prompt: how to name it, and what it is."""
     text = str(item.get("description") or item.get("title") or "").strip()
-    first = text.split("\n")[0]
+    first = _line("".join(text.splitlines()[:1]))
     if kind in ("resources", "resourceTemplates"):
-        name = str(item.get("uri") or item.get("uriTemplate"))
-        return name, first or str(item.get("name", ""))
+        name = _line(item.get("uri") or item.get("uriTemplate"))
+        return name, first or _line(item.get("name", ""))
     if kind == "tools":
         schema = _dict(item.get("inputSchema"))
         required = _list(schema.get("required"))
@@ -300,13 +307,14 @@ def _item(kind: str, item: Any) -> tuple[str, str]:
             ("{}" if a.get("required") else "[{}]").format(a.get("name"))
             for a in arguments
         ]
-    return f"{item.get('name')}({', '.join(words)})", first
+    return _line(f"{item.get('name')}({', '.join(words)})"), first
 
 
 def _title(client: Client) -> str:
     info = client.server_info
     name = info.get("title") or info.get("name") or "a server without a name"
-    return f"{name} {info.get('version', '')} (MCP {client.protocol_version})"
+    text = f"{name} {info.get('version', '')} (MCP {client.protocol_version})"
+    return _line(text)
 
 
 class _Progress:
@@ -317,7 +325,7 @@ class _Progress:
 
     def __call__(self, progress: Any, total: Any, message: Any) -> None:
         text = f"{progress}/{total}" if total is not None else f"{progress}"
-        text = _clean(f"{text} {message or ''}".replace("\n", " "))[:79]
+        text = _clean(" ".join(f"{text} {message or ''}".split()))[:79]
         print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
         self._width = len(text)
 
@@ -383,7 +391,7 @@ def _unasked(text: str) -> str:
 
 
 def _ask(question: str) -> str:
-    print(_clean(question), end=" ", file=sys.stderr, flush=True)
+    print(_clean(_line(question)), end=" ", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
     if not line:
         raise EOFError
@@ -492,8 +500,9 @@ async def _do_info(client: Client, options: Any, words: list[str]) -> None:
     _print(_title(client))
     for key in ("description", "websiteUrl"):
         if client.server_info.get(key):
-            _print(str(client.server_info[key]))
-    _print("capabilities: " + (", ".join(sorted(client.capabilities)) or "none"))
+            _print(_line(client.server_info[key]))
+    names = _line(", ".join(sorted(client.capabilities)))
+    _print(f"capabilities: {names or 'none'}")
     if client.instructions:
         _print("\n" + client.instructions.strip())
 
@@ -524,7 +533,8 @@ async def _do_call(client: Client, options: Any, words: list[str]) -> int:
     name = words[0]
     tools = {str(tool.get("name")): tool for tool in await client.list_tools()}
     if name not in tools:
-        raise _Usage(f"no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+        there = _line(", ".join(tools))
+        raise _Usage(f"no tool {name!r}; there are: {there or 'none'}")
     schema = _dict(tools[name].get("inputSchema"))
     arguments = _arguments(words[1:], schema)
     try:
@@ -570,7 +580,7 @@ async def _do_prompt(client: Client, options: Any, words: list[str]) -> None:
     for message in result.messages:
         content = message.get("content") or {}
         for block in content if isinstance(content, list) else [content]:
-            _print(f"{message.get('role')}: {_block(block)}")
+            _print(f"{_line(message.get('role'))}: {_block(block)}")
 
 
 async def _show_change(client: Client, options: Any, kind: str, uri: Any) -> None:
@@ -582,7 +592,8 @@ async def _show_change(client: Client, options: Any, kind: str, uri: Any) -> Non
         _print_json({"kind": kind, "uri": uri, "contents": contents})
     else:
         text = result.text if result is not None else f"list of {kind} changed"
-        _print(f"{time.strftime('%H:%M:%S')} {uri + ' ' if uri else ''}{text}")
+        of = _line(f"{uri} ") if uri else ""
+        _print(f"{time.strftime('%H:%M:%S')} {of}{text}")
     sys.stdout.flush()
 
 
