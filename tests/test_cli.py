@@ -833,6 +833,43 @@ class AskTest(unittest.TestCase):
                 cli._ask_field("a\nPassword:", {"type": "string"}, True)
         self.assertEqual(err.getvalue(), "  a\\x0aPassword:: string: ")
 
+    def test_host_that_a_browser_opens(self):
+        """ELI-04: no other than the one that is seen, or the page is refused."""
+        user, unseen, none = "a user (before @)", "cannot be seen", "its host is none"
+        for url, shown in (
+            ("https://Bank.Example:8443/in?to=a@b", "bank.example:8443"),
+            ("https://[::1]:8/", "[::1]:8"),
+            ("https://b\u00fccher.example/", "xn--bcher-kva.example"),
+            ("https://\u0430.example:1", "xn--80a.example:1"),
+            ("http://0x7f.1/", "127.0.0.1"),
+            ("http://2130706433/", "127.0.0.1"),
+            ("https://bank.example@evil.example/", user),
+            ("https://bank.example:443@evil.example/in", user),
+            ("https://evil.example\\@bank.example/", unseen),
+            ("https://evil.example\\.bank.example/", unseen),
+            ("https://evil.exa\nmple/", unseen),
+            ("https://x/\u202e", unseen),
+            ("https://x/\n  https://bank.example/", unseen),
+            ("https://stra\u00dfe.example/", none),  # a browser's own rule
+            ("https://evil.example\uff0fbank/", none),
+            ("https://b%61nk.example/", none),
+            ("https://a..b/", none),
+            ("https://1.2.3.4.5/", none),
+            ("https://[::1]x/", none),
+            ("https://x:y/", none),
+        ):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                with mock.patch("sys.stdin", io.StringIO("n\n")):
+                    self.assertFalse(cli._ask_url({"url": url, "message": "Go"}))
+            lines = err.getvalue().splitlines()
+            question = f"Open this page of {shown}? [y/N] "
+            with self.subTest(ascii(url), err=err.getvalue()):
+                self.assertEqual(len(lines), 4)  # an empty one, the message, the URL
+                if shown in (user, unseen, none):
+                    self.assertRegex(lines[3], f"{re.escape(shown)}.*: refused$")
+                else:
+                    self.assertEqual(lines[3], question)
+
     def test_pages_that_are_none(self):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):

@@ -441,7 +441,9 @@ def _ask_field(name: str, field: Any, required: bool) -> Any:
 def _open_browser(url: str) -> None:
     import webbrowser
 
-    print(f"Open this page if no browser does:\n  {_clean(url)}", file=sys.stderr)
+    print(
+        f"Open this page if no browser does:\n  {_clean(_line(url))}", file=sys.stderr
+    )
     webbrowser.open(url)
 
 
@@ -468,16 +470,50 @@ def _ask_form(params: Any) -> Any:
     return {"action": "accept", "content": content}
 
 
+def _host(url: str) -> str:
+    """The host that a browser opens; _Usage of a URL in which a person sees another.
+
+    A browser takes a backslash for a slash, drops tabs and newlines, opens what comes
+    after an @, and has other spellings of names and of IPv4 addresses.
+    """
+    import socket
+    import unicodedata
+
+    found = re.match(r"https?://([^/?#]+)", url)
+    if found is None:
+        raise _Usage("not a web page")
+    if "\\" in url or not url.isprintable():
+        raise _Usage("a backslash, or what cannot be seen, is in the URL")
+    if "@" in found[1]:
+        raise _Usage("a user (before @) is in the URL, which may look like the host")
+    parts = re.fullmatch(r"(\[[0-9a-f:.]+]|[^][:]+)(:[0-9]*)?", found[1].lower())
+    name, port = parts.groups("") if parts else ("", "")
+    try:
+        # Browsers disagree with this codec about names that are not in normal form.
+        if unicodedata.normalize("NFKC", name.casefold()) != name:
+            raise ValueError
+        name = name.encode("idna").decode()
+        if re.fullmatch(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\.?", name):
+            name = socket.inet_ntoa(socket.inet_aton(name))
+    except (ValueError, OSError):
+        name = ""
+    if name[:1] != "[" and not re.fullmatch("[a-z0-9._-]+", name):
+        raise _Usage("its host is none")
+    return name + port
+
+
 def _ask_url(params: Any) -> bool:
     """Consent to a page: the whole URL is shown, nothing is fetched before (ELI-04)."""
     url = str(params.get("url", ""))
-    print(_clean(f"\n{params.get('message', '')}\n  {url}"), file=sys.stderr)
-    host = re.match(r"https?://([^/?#]+)", url)
-    if host is None:
-        print("  not a web page: refused", file=sys.stderr)
+    message = _clean(f"\n{params.get('message', '')}")
+    print(f"{message}\n  {_clean(_line(url))}", file=sys.stderr)
+    try:
+        question = f"Open this page of {_host(url)}? [y/N]"
+    except _Usage as fault:
+        print(f"  {fault}: refused", file=sys.stderr)
         return False
     try:
-        agreed = _ask(f"Open this page of {host[1]}? [y/N]").lower()[:1] == "y"
+        agreed = _ask(question).lower()[:1] == "y"
     except EOFError:
         return False
     if agreed:
