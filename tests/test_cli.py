@@ -190,6 +190,33 @@ class CliTest(AppCase):
             self.assertEqual(cli.main(["call", "set_vent", "percent=7", *target]), 0)
         self.assertIn('"percent":7', out.getvalue())
 
+    def test_command_that_lacks_a_variable(self):
+        """The environment of a child that failed at once may be the reason."""
+        code = "import sys, os; os.environ.get('KEY') or sys.exit('no KEY')"
+        child = ["--", sys.executable, *SITE, "-c", code]
+        hint = "--env NAME=VALUE adds one, --inherit-env gives it all"
+        code = (
+            "import json, sys\n"
+            "found = {'supportedVersions': ['2026-07-28'], 'resultType': 'complete'}\n"
+            "found['capabilities'] = {'tools': {}}\n"
+            "asked = json.loads(input())\n"
+            "reply = {'jsonrpc': '2.0', 'id': asked['id'], 'result': found}\n"
+            "print(json.dumps(reply), flush=True)\n"
+            "sys.exit(1)\n"
+        )
+        answers = ["--", sys.executable, *SITE, "-c", code]
+        for words, wanted in (
+            (child, True),
+            (["--env", "OTHER=1", *child], False),
+            (["--inherit-env", *child], False),
+            (["--env", "KEY=1", *child], False),  # exits with 0: has a hint of its own
+            (answers, False),
+            (["--", "/no-such-command"], False),
+        ):
+            status, _, err = self.run_main("list", *words, target=[])
+            with self.subTest(words, err=err):
+                self.assertEqual((status, hint in err), (4, wanted))
+
     def test_list(self):
         text = self.output("list")
         self.assertRegex(

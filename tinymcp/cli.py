@@ -822,10 +822,32 @@ def _client(options: Any, command: list[str]) -> tuple[Client, list[str]]:
     return client, words
 
 
+_STARVED = (
+    "\n(COMMAND gets few environment variables, no PYTHONPATH for one: "
+    "--env NAME=VALUE adds one, --inherit-env gives it all)"
+)
+
+
+def _starved(client: Client, options: Any) -> bool:
+    """Whether COMMAND failed before any answer, and may have missed a variable."""
+    child: Any = client._transport
+    process = getattr(child, "process", None)
+    if process is None or options.env or options.inherit_env:
+        return False
+    return bool(process.returncode) and not child._heard
+
+
 async def _run(client: Client, options: Any, words: list[str]) -> int:
-    async with client:
-        function = globals()[f"_do_{options.command}"]
-        return int(await function(client, options, words) or 0)
+    from .client import ConnectionLost
+
+    try:
+        async with client:
+            function = globals()[f"_do_{options.command}"]
+            return int(await function(client, options, words) or 0)
+    except ConnectionLost as error:
+        if _starved(client, options):
+            raise ConnectionLost(f"{error}{_STARVED}") from None
+        raise
 
 
 _OURS = {  # option of Client, as its errors name it -> option of the command line
