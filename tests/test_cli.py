@@ -1,8 +1,13 @@
 """The commands for people: output, exit status, questions on a terminal."""
 
+import abc
 import asyncio
 import base64
 import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
 import io
 import json
 import os
@@ -17,11 +22,13 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 import unittest
+import uuid
 from typing import Annotated, Any, Optional
 from unittest import mock
 
-from tinymcp import Context, Server, cli
+from tinymcp import Context, InputRequired, Server, TextContent, cli
 from tinymcp.client import Client, ClientError, ConnectionLost, InvalidReply, MCPError
 
 from .fakes import FakeStream
@@ -837,6 +844,78 @@ class CheckTest(unittest.TestCase):
                 "model; for the Context write context: Context",
             ],
         )
+
+    def test_results_that_have_no_form(self):
+        """Known before the first call: what `_plain` refuses, and nothing else."""
+
+        class Plant:
+            """Has no fields."""
+
+        @dataclasses.dataclass
+        class Bed:
+            plants: int = 0
+
+        class Soil(enum.Enum):
+            SAND = 1
+
+        class Weather(typing.TypedDict):
+            rain: bool
+
+        class Table:
+            keys = __getitem__ = staticmethod(list)
+
+        class Shape(abc.ABC):
+            @abc.abstractmethod
+            def area(self):
+                """Of what comes in its place."""
+
+        fine = (Bed, Soil, Weather, Table, Shape, Any, object, None, str, bytes, dict)
+        fine += (datetime.date, decimal.Decimal, pathlib.Path, uuid.UUID, TextContent)
+        fine += (typing.Literal["a"], list["Plant"], typing.Iterable[int])
+        fine += (Optional[Bed], typing.Union[str, InputRequired])
+        for hint in fine:
+            self.assertEqual([*cli._formless(hint)], [], hint)
+        for hint in (Plant, Optional[Plant], dict[str, Plant]):
+            self.assertEqual([*cli._formless(hint)], ["Plant"], hint)
+        for hint in (complex, range, datetime.timedelta, Plant, type(iter([]))):
+            self.assertEqual([*cli._formless(hint)], [hint.__name__])
+
+        server = Server("check")
+
+        @server.tool
+        def find() -> Plant:
+            """Finds one."""
+
+        @server.tool
+        async def pairs() -> list[tuple[Plant, Plant]]:
+            """Finds more."""
+
+        @server.resource("x://one")
+        def one() -> Plant:
+            """Is one."""
+
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(cli.check(server), 0)
+        text = ": a Plant has no JSON form; calls that return one fail"
+        self.assertEqual(
+            re.findall("warning: (.*)", out.getvalue()),
+            [
+                f"{of}{text}"
+                for of in ("tool 'find'", "tool 'pairs'", "resource 'x://one'")
+            ],
+        )
+
+    def test_lifespan_that_is_none(self):
+        server = Server("check", lifespan=contextlib.nullcontext())
+        server.add_tool(lambda: "", name="t", description="x")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(cli.check(server), 0)
+        text = "lifespan= takes a function of the server, not this nullcontext"
+        self.assertIn(f"warning: {text}\n", out.getvalue())
+        server = Server("check", lifespan=contextlib.nullcontext)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            cli.check(server)
+        self.assertNotIn("lifespan", out.getvalue())
 
     def test_names_that_are_odd(self):
         """What the stream cannot hold is no reason to fail; a row is a line."""

@@ -10,7 +10,9 @@ import re
 import sys
 
 from .tinymcp import (
+    _TEXTS,
     E,
+    InputRequired,
     MCPError,
     Server,
     _compile,
@@ -44,6 +46,9 @@ def check(server: Server) -> int:
     head = ("", "name", "runs", "bytes in", "bytes out", "arguments")
     rows: list[tuple[str, ...]] = [head]
     notes = [*server.warnings]
+    if server._lifespan is not None and not callable(server._lifespan):
+        what = type(server._lifespan).__name__
+        notes.append(f"lifespan= takes a function of the server, not this {what}")
     for kind in ("tool", "resource", "template", "prompt"):
         for record in getattr(server._registry, kind).items.values():
             rows.append(_row(kind, record))
@@ -90,6 +95,10 @@ def _row(kind: str, record: Any) -> tuple[str, ...]:
 def _complaints(kind: str, record: Any) -> Iterator[str]:
     where = f"{kind} {record.name!r}"
     yield from (f"{where}, parameter {fault}" for fault in _untyped(record))
+    if kind != "prompt":
+        returns = _Signature(record.function, record.name, free=True).returns
+        for name in dict.fromkeys(_formless(returns)):
+            yield f"{where}: a {name} has no JSON form; calls that return one fail"
     text = record.fields.get("description") or ""
     if len(text) > _DESCRIPTION:
         yield f"{where}: description over {_DESCRIPTION} characters"
@@ -128,6 +137,32 @@ def _untyped(record: Any) -> Iterator[str]:
             wrong = _compile(alone, record.name)({name: field["default"]})
             if wrong:
                 yield f"{name!r}: its schema refuses its default: {wrong}"
+
+
+_PLAIN: Any = (str, int, float, bytes, bytearray, memoryview, type(None))
+_PLAIN += (dict, list, tuple, set, frozenset, InputRequired)
+_FORMS = (  # what gives a class that is none of these a JSON form
+    "__members__ __dataclass_fields__ __fspath__ __index__ _mcp_content"
+    " as_integer_ratio isoformat model_dump"
+).split()
+
+
+def _formless(hint: Any) -> Iterator[str]:
+    """The classes in an annotation that a result cannot hold, as `_plain` sees them."""
+    hint = getattr(hint, "__supertype__", hint)  # of a NewType
+    for part in getattr(hint, "__args__", None) or ():
+        yield from _formless(part)
+    kind = getattr(hint, "__origin__", None) or hint
+    # Of what is abstract, a subclass comes, and it may have a form.
+    abstract = getattr(kind, "__abstractmethods__", None) or kind is object
+    if not isinstance(kind, type) or abstract or getattr(kind, "_is_protocol", False):
+        return
+    name = f"{kind.__module__}.{kind.__name__}"
+    known = name in _TEXTS or kind.__module__ in ("typing", "typing_extensions")
+    known |= hasattr(kind, "keys") and hasattr(kind, "__getitem__")
+    known |= issubclass(kind, _PLAIN) or any(hasattr(kind, mark) for mark in _FORMS)
+    if not known:
+        yield kind.__name__
 
 
 def _faults(schema: Any) -> Iterator[str]:
