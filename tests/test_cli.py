@@ -905,18 +905,6 @@ class CheckTest(unittest.TestCase):
             ],
         )
 
-    def test_lifespan_that_is_none(self):
-        server = Server("check", lifespan=contextlib.nullcontext())
-        server.add_tool(lambda: "", name="t", description="x")
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(cli.check(server), 0)
-        text = "lifespan= takes a function of the server, not this nullcontext"
-        self.assertIn(f"warning: {text}\n", out.getvalue())
-        server = Server("check", lifespan=contextlib.nullcontext)
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            cli.check(server)
-        self.assertNotIn("lifespan", out.getvalue())
-
     def test_names_that_are_odd(self):
         """What the stream cannot hold is no reason to fail; a row is a line."""
         server = Server("check")

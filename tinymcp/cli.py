@@ -46,9 +46,6 @@ def check(server: Server) -> int:
     head = ("", "name", "runs", "bytes in", "bytes out", "arguments")
     rows: list[tuple[str, ...]] = [head]
     notes = [*server.warnings]
-    if server._lifespan is not None and not callable(server._lifespan):
-        what = type(server._lifespan).__name__
-        notes.append(f"lifespan= takes a function of the server, not this {what}")
     for kind in ("tool", "resource", "template", "prompt"):
         for record in getattr(server._registry, kind).items.values():
             rows.append(_row(kind, record))
