@@ -1548,6 +1548,19 @@ class SubscriptionTest(Logged):
                 with self.assertRaisesRegex(ClientError, "too many changes"):
                     await changes.__anext__()
 
+    async def test_a_change_that_waits_needs_no_more_room(self):
+        server = self.listener()
+        async with self.client(server, limits=quick(changes=2)) as client:
+            async with client.subscribe("x://1", "x://2") as changes:
+                for uri in ("x://1", "x://2", "x://2", "x://1"):
+                    self.change(server, uri)
+                await client.ping()
+                got = [(await changes.__anext__()).uri for _ in range(2)]
+                self.assertEqual(got, ["x://1", "x://2"])
+                self.change(server, "x://2")
+                change = await asyncio.wait_for(changes.__anext__(), 5)
+                self.assertEqual(change.uri, "x://2")
+
     async def test_ended_by_the_server(self):
         """SUB-04: the result ends the iteration; what came before is read first."""
         server = self.listener()

@@ -457,10 +457,13 @@ class Subscription:
         return any(u == uri or uri.startswith(u.rstrip("/") + "/") for u in self.uris)
 
     def _put(self, change: Change) -> None:
-        if len(self._waiting) >= self._client.limits.changes:
+        key = change.method, change.uri
+        if key not in self._waiting and (
+            len(self._waiting) >= self._client.limits.changes
+        ):
             self.finish(ClientError("too many changes wait to be read"))
             return
-        self._waiting[change.method, change.uri] = change
+        self._waiting[key] = change
         self._wake.set()
 
     def finish(self, error: Optional[Exception]) -> None:
