@@ -930,6 +930,21 @@ class QuestionTest(Logged):
         # CCH-03: what answers were needed for is not cached.
         self.assertEqual(len(server.sent("resources/read")), 4)
 
+    async def test_questions_are_not_cached(self):
+        """CCH-03: their state may be used once, whatever ttlMs says."""
+        numbers = itertools.count()
+
+        def read(params):
+            if "inputResponses" in params:
+                return {"contents": [{"text": params["requestState"]}]}
+            asked = asks({"k": question("roots/list")}, str(next(numbers)))
+            return {**asked, "ttlMs": 60_000, "cacheScope": "public"}
+
+        server = FakeStream(resources__read=read)
+        async with self.client(server, list_roots_callback=[]) as client:
+            states = [(await client.read_resource("x")).text for _ in range(2)]
+        self.assertEqual(states, ["0", "1"])
+
     async def test_person_stops_the_clock(self):
         """A person may think for longer than the call may take."""
 

@@ -294,7 +294,9 @@ class _Cache:
 
     def put(self, method: str, params: Json, principal: str, result: Json) -> None:
         ttl: Any = result.get("ttlMs")
-        if type(ttl) not in (int, float) or ttl <= 0 or "resultType" not in result:
+        if type(ttl) not in (int, float) or ttl <= 0:
+            return
+        if result.get("resultType") != "complete":  # a question is asked but once
             return
         owner = "" if result.get("cacheScope") == "public" else "private:" + principal
         key = (method, _rt._encode(params), owner)
