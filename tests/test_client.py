@@ -1962,6 +1962,31 @@ class AgreementTest(Logged):
         self.assertEqual([type(each) for each in found], [ConnectionLost] * 4)
         self.assertEqual((client._agreed, client._tasks), (False, set()))
 
+    async def test_close_that_is_given_up(self):
+        """While a callback puts its window away: the server is left all the same."""
+        begun, leaving = asyncio.Event(), asyncio.Event()
+
+        async def ask(params):
+            begun.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                leaving.set()
+                await asyncio.sleep(30)
+
+        server = FakeStream("legacy")
+        client = self.client(server, elicitation_callback=ask)
+        await client.__aenter__()
+        server.send({"id": "q", **question()})
+        await asyncio.wait_for(begun.wait(), 5)
+        closing = asyncio.ensure_future(client.close())
+        await asyncio.wait_for(leaving.wait(), 5)
+        closing.cancel()
+        await asyncio.wait([closing], timeout=5)
+        self.assertTrue(closing.cancelled())
+        self.assertIsNone(client._transport._out)
+        self.assertEqual(client._transport._tasks, [])
+
     async def test_opened_twice(self):
         async with self.client(FakeStream()) as client:
             with self.assertRaisesRegex(ClientError, "is open already"):

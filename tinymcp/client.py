@@ -734,9 +734,13 @@ class Client:
             subscription.finish(None)
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._transport.close()
-        self._calls.fail_all(ConnectionLost("the client is closed"))
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:  # also when that was given up: a child would live on
+            try:
+                await self._transport.close()
+            finally:
+                self._calls.fail_all(ConnectionLost("the client is closed"))
 
     @property
     def modern(self) -> bool:
