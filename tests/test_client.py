@@ -1237,6 +1237,32 @@ class ListTest(Logged):
             await client.list_tools()
         self.assertEqual(len(server.sent("tools/list")), 2)
 
+    async def test_a_cursor_that_does_not_live_as_long_as_its_page(self):
+        """The list is asked for anew, once, and not what the server just gave."""
+        used = set()
+
+        def listing(params):
+            cursor = params.get("cursor")
+            if cursor is None:
+                following = f"c{len(server.sent('tools/list'))}"
+                fresh = {"ttlMs": 60_000, "cacheScope": "public"}
+                return {"tools": [{"name": "a"}], "nextCursor": following, **fresh}
+            if cursor in used or len(used) == 2:
+                raise Failure(-32602, "Invalid cursor")
+            used.add(cursor)
+            return {"tools": [{"name": "b"}]}
+
+        server = FakeStream(tools__list=listing)
+        async with self.client(server) as client:
+            for asked in (2, 5):
+                names = [tool["name"] for tool in await client.list_tools()]
+                self.assertEqual(names, ["a", "b"])
+                self.assertEqual(len(server.sent("tools/list")), asked)
+            for refresh, asked in ((False, 8), (True, 10)):
+                with self.assertRaisesRegex(MCPError, "Invalid cursor"):
+                    await client.list_tools(refresh=refresh)
+                self.assertEqual(len(server.sent("tools/list")), asked)
+
     async def test_cache_expires(self):
         server = FakeStream(tools__list=self.listing(ttl=30))
         async with self.client(server) as client:

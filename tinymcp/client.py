@@ -1226,15 +1226,19 @@ class Client:
 
     # Lists and reads
 
-    async def _cached(
+    def _kept(
         self, method: str, params: Json, refresh: bool, options: Json
-    ) -> Result:
+    ) -> Optional[Result]:
+        """A result that is fresh yet; not for a call with metadata of its own."""
+        if self._cache is None or refresh or "meta" in options:
+            return None
         principal = getattr(self._transport, "principal", "")
+        kept = self._cache.get(method, params, principal)
+        return None if kept is None else Result(kept)
+
+    async def _fetch(self, method: str, params: Json, options: Json) -> Result:
+        """A result from the server, for the cache too."""
         cache = None if "meta" in options else self._cache
-        if cache is not None and not refresh:
-            kept = cache.get(method, params, principal)
-            if kept is not None:
-                return Result(kept)
         before = cache.dropped.get(method) if cache is not None else None
         result = await self._request(method, params, **options)
         if cache is not None and cache.dropped.get(method) == before:
@@ -1246,14 +1250,27 @@ class Client:
     ) -> list[Json]:
         """All pages. A server without the capability has none of these (LIF-07)."""
         await self._settle(method, options)
+        if capability not in self.capabilities:
+            return []
+        return await self._pages(method, key, refresh, options)
+
+    async def _pages(
+        self, method: str, key: str, refresh: bool, options: Json
+    ) -> list[Json]:
         items: list[Json] = []
         cursor: Optional[str] = None
         seen: set[str] = set()
-        if capability not in self.capabilities:
-            return items
+        from_cache = False  # the cursor: it may live shorter than the page it ends
         for _ in range(int(self.limits.pages)):
             params = {} if cursor is None else {"cursor": cursor}  # "" is one (PAG-03)
-            page = await self._cached(method, params, refresh, options)
+            kept = self._kept(method, params, refresh, options)
+            try:
+                page = kept or await self._fetch(method, params, options)
+            except MCPError:
+                if not from_cache:
+                    raise
+                return await self._pages(method, key, True, options)
+            from_cache = kept is not None
             part, cursor = page.get(key), page.get("nextCursor")
             if not isinstance(part, list) or not all(isinstance(i, dict) for i in part):
                 raise InvalidReply(f"{method}: no list of {key}")
@@ -1321,9 +1338,9 @@ class Client:
         result = None
         options["_began"] = self._calls.clock()
         if input_responses is None and request_state is None:
-            result = await self._cached(
-                "resources/read", {"uri": uri}, refresh, options
-            )
+            method, params = "resources/read", {"uri": uri}
+            result = self._kept(method, params, refresh, options)
+            result = result or await self._fetch(method, params, options)
         return await self._rounds(
             "resources/read",
             {"uri": uri},
