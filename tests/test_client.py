@@ -1516,6 +1516,41 @@ class ToolTest(Logged):
         async with self.client(stream) as client:  # stdio may keep them
             self.assertEqual(len(await client.list_tools()), 2)
 
+    async def test_header_mismatch_in_a_later_round(self):
+        """That round is repeated: nobody is asked twice, no state is thrown away."""
+        names, asked = ["Bed"], []
+
+        def listing(params):
+            field = {"type": "string", "x-mcp-header": names[-1]}
+            schema = {"type": "object", "properties": {"bed": field}}
+            return {"tools": [self.tool(inputSchema=schema)]}
+
+        def work(params):
+            if "requestState" not in params:
+                names.append("Place")
+                return asks({"k": question()}, "s")
+            return {"content": []}
+
+        script = Script(tools__list=listing, tools__call=work)
+        plain = over_http(script)
+
+        async def answer(request, writer):
+            header = f"mcp-param-{names[-1].lower()}"
+            if b"tools/call" in request.body and header not in request.headers:
+                error = {"code": -32020, "message": "Header mismatch"}
+                reply = {"jsonrpc": "2.0", "id": request.json["id"], "error": error}
+                return response(400, reply)
+            return await plain(request, writer)
+
+        options = {"elicitation_callback": lambda params: asked.append(1)}
+        async with FakeHttp(answer) as server:
+            async with self.client(server.url, **options) as client:
+                await client.call_tool("t", {"bed": "3"})
+        calls = [request.json["params"] for request in server.sent("tools/call")]
+        self.assertEqual([p.get("requestState") for p in calls], [None, "s", "s"])
+        self.assertEqual(calls[1]["inputResponses"], calls[2]["inputResponses"])
+        self.assertEqual((len(asked), len(server.sent("tools/list"))), (1, 2))
+
     async def test_tool_errors(self):
         server = FakeStream(tools__call={"content": [], "isError": True})
         async with self.client(server) as client:

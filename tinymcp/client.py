@@ -1078,7 +1078,7 @@ class Client:
                 given = {} if answers is None else {"inputResponses": answers}
                 echoed = {} if state is None else {"requestState": state}
                 all_params = {**params, **given, **echoed}
-                result = await self._request(method, all_params, **options)
+                result = await self._mirrored(method, all_params, options)
             if result.get("resultType") != "input_required" or by_hand:
                 return result
             asked, state = result.get("inputRequests"), result.get("requestState")
@@ -1401,31 +1401,34 @@ class Client:
         input_responses and request_state carry on from there.
         """
         params = {"name": name, "arguments": arguments or {}}
-        await self._settle("tools/call", options)
-        mirrored = self._transport.http and self.modern
-        if mirrored and self._tools is None:
-            await self._learn(options)
-        for attempt in (1, 2):
-            if mirrored:
-                paths = self._paths.get(name, ())
-                options["headers"] = _header_params(paths, params["arguments"])
-            try:
-                result = await self._rounds(
-                    "tools/call",
-                    params,
-                    input_responses,
-                    request_state,
-                    allow_input_required,
-                    options,
-                )
-                break
-            except MCPError as error:
-                if error.code != _rt.HEADER_MISMATCH or not mirrored or attempt == 2:
-                    raise
-                await self._learn(options)  # it may have other header parameters now
+        by_hand = allow_input_required
+        result = await self._rounds(
+            "tools/call", params, input_responses, request_state, by_hand, options
+        )
         if self._check and result.get("resultType") != "input_required":
             await self._check_result(name, result, options)
         return result
+
+    async def _mirrored(self, method: str, params: Json, options: Json) -> Result:
+        """One round; that of a tool with its header parameters (HTM-14, HTM-16)."""
+        await self._settle(method, options)
+        mirrored = method == "tools/call" and self._transport.http and self.modern
+        if not mirrored:
+            return await self._request(method, params, **options)
+        if self._tools is None:
+            await self._learn(options)
+        try:
+            options["headers"] = self._headers(params)
+            return await self._request(method, params, **options)
+        except MCPError as error:
+            if error.code != _rt.HEADER_MISMATCH:
+                raise
+        await self._learn(options)  # it may have other header parameters now
+        options["headers"] = self._headers(params)
+        return await self._request(method, params, **options)
+
+    def _headers(self, params: Json) -> list[tuple[str, str]]:
+        return _header_params(self._paths.get(params["name"], ()), params["arguments"])
 
     async def _learn(self, options: Json) -> None:
         """The list that a call needs, within the time of the call."""
