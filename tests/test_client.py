@@ -2104,12 +2104,17 @@ class AgreementTest(Logged):
                 with self.assertRaisesRegex(MCPError, "no such resource"):
                     await asyncio.wait_for(changes.__anext__(), 10)
 
-    async def test_a_subscription_of_a_server_that_is_modern_now(self):
-        def listen(params):
+    def listen(self, server):
+        """What acknowledges a subscription and leaves it open."""
+
+        def acknowledge(params):
             meta = {META + "subscriptionId": server.seen[-1]["id"]}
             name = "notifications/subscriptions/acknowledged"
             server.notify(name, _meta=meta, notifications={})
 
+        return acknowledge
+
+    async def test_a_subscription_of_a_server_that_is_modern_now(self):
         def gone(params):
             raise Failure(-32601, "Method not found")
 
@@ -2117,13 +2122,42 @@ class AgreementTest(Logged):
         async with self.client(server, restart=True) as client:
             async with client.subscribe("x://1") as changes:
                 server.era = "modern"
-                server.methods["subscriptions/listen"] = listen
+                server.methods["subscriptions/listen"] = self.listen(server)
                 server.methods["initialize"] = gone
                 await self.lost(server, client)
                 await client.ping()
                 self.assertTrue(client.modern)
                 change = await asyncio.wait_for(changes.__anext__(), 10)
                 self.assertEqual(change.uri, "x://1")
+
+    async def test_a_subscription_of_a_server_that_is_legacy_now(self):
+        """It watches as if the server had always been one."""
+        server = FakeStream()
+        server.methods["subscriptions/listen"] = self.listen(server)
+        shortest = mock.patch("os.urandom", bytes)  # the pause before it is 0.5 s
+        async with self.client(server, restart=True) as client:
+            async with client.subscribe("x://1") as changes:
+                server.era = "legacy"
+                with shortest:
+                    await self.lost(server, client)
+                    await asyncio.wait_for(changes.__anext__(), 10)
+                self.assertFalse(client.modern)
+                server.notify("notifications/resources/updated", uri="x://1")
+                await asyncio.wait_for(changes.__anext__(), 10)
+        self.assertEqual(len(server.sent("subscriptions/listen")), 1)
+        self.assertEqual(len(server.sent("resources/subscribe")), 1)
+        self.assertEqual(server.sent("resources/unsubscribe"), [{"uri": "x://1"}])
+
+    async def test_a_legacy_server_now_that_offers_no_subscriptions(self):
+        server = FakeStream()
+        server.methods["subscriptions/listen"] = self.listen(server)
+        async with self.client(server, restart=True) as client:
+            async with client.subscribe("x://1") as changes:
+                server.era, server.capabilities = "legacy", {"resources": {}}
+                with mock.patch("os.urandom", bytes):
+                    await self.lost(server, client)
+                    with self.assertRaisesRegex(ClientError, "does not offer"):
+                        await asyncio.wait_for(changes.__anext__(), 10)
 
     async def test_subscribing_where_the_session_has_ended(self):
         """HTL-04 holds for a subscription, too."""

@@ -410,7 +410,7 @@ class Subscription:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        elif self in self._client._watching:
+        if self in self._client._watching:
             self._client._watching.remove(self)
             await self._unsubscribe()
 
@@ -505,6 +505,7 @@ class Subscription:
             self.finish(error)
         else:
             self._missed()
+            self._ready.set()
 
     async def _subscribe(self) -> None:
         offered = _dict(self._client.capabilities.get("resources"))
@@ -528,6 +529,9 @@ class Subscription:
             self._call = None
             try:
                 await client._ensure()
+                if not client.modern:  # it was a modern one before
+                    client._watching.append(self)
+                    return await self.resume()
                 await self._stream()
                 return self.finish(None)  # the server ended it in good order
             except MCPError as error:
