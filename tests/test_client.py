@@ -1916,6 +1916,42 @@ class SubscriptionTest(Logged):
                 self.assertEqual(client.protocol_version, LEGACY)
                 self.assertEqual(len(server.sent("tools/call")), before + 1)
 
+    async def test_sessions_that_end_at_once(self):
+        """None is begun for ever; a call that succeeds begins a new row of them."""
+        script, stood, paused = Script("legacy"), [], []
+        plain = over_http(script, session="s")
+
+        async def answer(request, writer):
+            if request.method == "GET" and stood:
+                return response(404, b"")
+            if request.method == "GET":
+                stood.append(1)
+                return SSE + b"Content-Length: 0\r\n\r\n"
+            if b'"initialize"' in request.body:
+                stood.clear()
+            return await plain(request, writer)
+
+        async def at_once(seconds):
+            paused.append(seconds)
+
+        async def watch(client):
+            async with client.subscribe("x://1") as changes:
+                with self.assertRaisesRegex(ConnectionLost, "ends each session"):
+                    while True:
+                        await asyncio.wait_for(changes.__anext__(), 5)
+            return len(script.sent("initialize"))
+
+        limits = quick(retries=3)
+        slow = mock.patch.object(module.asyncio, "sleep", at_once)
+        async with FakeHttp(answer) as server:
+            client = self.client(server.url, limits=limits)
+            with slow, mock.patch("os.urandom", bytes):  # the pauses: 0.5 s, 1 s
+                async with client:
+                    self.assertEqual(await watch(client), 4)
+                    await client.ping()
+                    self.assertGreater(await watch(client), 7)
+        self.assertIn(0.5, paused)
+
     async def test_http_session_lost(self):
         """A new legacy session is subscribed, too."""
         script = Script("legacy")

@@ -575,6 +575,12 @@ class Subscription:
 
 
 _ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
+_UNASKED = (  # what a new session is sent for no call
+    "initialize",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+)
 _NOT_OPEN = "the client is not open: use it in a with statement"
 _MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
 # What legacy HTTP servers say to a request without session, or of a revision that they
@@ -703,6 +709,7 @@ class Client:
         self._streams: dict[int, Subscription] = {}  # listen id -> who reads it
         self._watching: list[Subscription] = []  # of a legacy server
         self._restarts: list[float] = []
+        self._vain: list[float] = []  # when sessions ended since a call succeeded
         self._open = self._fresh = False
         self._agreed = False  # with the server: requests may go to it
         self._agreeing: Optional[asyncio.Task[None]] = None
@@ -765,8 +772,21 @@ class Client:
     def _session_over(self) -> None:
         """The GET stream heard that its session is: who watches needs another one."""
         self._agreed = False
-        for subscription in list(self._watching):
-            self._spawn(subscription.mend())
+        if any(not subscription._ended for subscription in self._watching):
+            self._spawn(self._begin_session())
+
+    async def _begin_session(self) -> None:
+        """Another session for who watches, but not for ever: no call asked for it."""
+        try:
+            text = "the server ends each session before a call succeeds"
+            number = self._count(self._vain, text)
+            if number > 1:
+                pause = 2 ** (number - 2) * (0.5 + os.urandom(1)[0] / 256)
+                await asyncio.sleep(min(pause, 30.0))
+            await self._ensure()
+        except (ClientError, MCPError) as error:
+            for subscription in list(self._watching):
+                subscription.finish(error)
 
     def _lost(self, error: ConnectionLost) -> None:
         self._agreed = False
@@ -803,18 +823,20 @@ class Client:
         elif lost is not None:
             if not self._restart:
                 raise ConnectionLost(str(lost)) from lost
-            self._count_restart(lost)
+            self._count(self._restarts, f"the server does not stay alive: {lost}")
             await self._reopen()
         await self._negotiate(self.protocol_version)
         for subscription in list(self._watching):
             self._spawn(subscription.resume())
 
-    def _count_restart(self, lost: ConnectionLost) -> None:
+    def _count(self, times: list[float], text: str) -> int:
+        """How often it happened within a minute; too often is an error."""
         now = time.monotonic()
-        self._restarts = [at for at in self._restarts if now - at < 60.0]
-        if len(self._restarts) >= self.limits.retries:
-            raise ConnectionLost(f"the server does not stay alive: {lost}")
-        self._restarts.append(now)
+        times[:] = [at for at in times if now - at < 60.0]
+        if len(times) >= self.limits.retries:
+            raise ConnectionLost(text)
+        times.append(now)
+        return len(times)
 
     async def _reopen(self) -> None:
         await self._transport.close()
@@ -1052,6 +1074,8 @@ class Client:
         kind = result.get("resultType", "complete")
         if kind != "complete" and not (kind == "input_required" and method in _ASKING):
             raise InvalidReply(f"{method}: a result of type {kind!r} (RPC-08)")
+        if method not in _UNASKED:
+            self._vain.clear()
         return result
 
     def _cancel(self, call: _Call, reason: str) -> None:
