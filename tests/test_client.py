@@ -2288,6 +2288,54 @@ def agree(params):
     return dict.fromkeys(fields, True)
 
 
+class MisuseTest(Logged):
+    """What is typed wrong is answered with what to type."""
+
+    async def test_targets(self):
+        for target in (3, None, b"x", object()):
+            with self.assertRaisesRegex(TypeError, "a target is a URL, a command"):
+                Client(target)
+        for target in ("htp://a/mcp", "ws://a", " ftp://a b"):
+            with self.assertRaisesRegex(ValueError, "begins with http:// or https://"):
+                Client(target)
+        for target in ("cat a://b", "./a://b", "unix://a", "https://a", ["htp://a"]):
+            Client(target)
+
+    async def test_options(self):
+        for kind in (Client, SyncClient):
+            with self.assertRaisesRegex(TypeError, "no option token ") as raised:
+                kind("http://a", token="x")
+            text = str(raised.exception)
+            self.assertIn('headers={"Authorization": "Bearer ..."}', text)
+            self.assertIn("; there are mode, client_info, ", text)
+            self.assertTrue(text.endswith(", cwd, inherit_env, stderr"), text)
+
+    async def test_with(self):
+        wanted = r"use async with Client\(...\), or with SyncClient\(...\)"
+        with self.assertRaisesRegex(TypeError, wanted):
+            with Client(FakeStream()):
+                self.fail("is no context manager without async")
+
+    async def test_not_open(self):
+        with self.assertRaisesRegex(ConnectionLost, "use it in an async with"):
+            await self.client(FakeStream()).ping()
+        with self.assertRaisesRegex(ConnectionLost, "use it in a with"):
+            SyncClient(FakeStream()).ping()
+
+    async def test_arguments_as_options(self):
+        async with self.client(FakeStream(tools__call={"content": []})) as client:
+            for method in (client.call_tool, client.get_prompt):
+                name = method.__name__
+                wanted = rf'^{name} has no option x; .*: {name}\(name, {{"x": ...}}\)$'
+                with self.assertRaisesRegex(TypeError, wanted):
+                    await method("ok", x=1)
+            wanted = "tools/list has no option x; there are timeout, max_timeout"
+            with self.assertRaisesRegex(TypeError, wanted):
+                await client.list_tools(x=1)
+            every = {"max_timeout": 5, "progress_callback": print, "meta": {}}
+            await client.call_tool("ok", timeout=5, reset_on_progress=True, **every)
+
+
 class SyncTest(unittest.TestCase):
     def test_calls(self):
         with SyncClient(fake()) as client:

@@ -574,6 +574,8 @@ class Subscription:
 # of _request: timeout=, max_timeout=, progress_callback=, reset_on_progress=, meta=.
 
 
+_OPTIONS = ("timeout", "max_timeout", "progress_callback", "reset_on_progress", "meta")
+_TAKEN = {*_OPTIONS, "headers", "_began"}  # by _send
 _ASKING = ("tools/call", "prompts/get", "resources/read")  # may be input_required
 _UNASKED = (  # what a new session is sent for no call
     "initialize",
@@ -581,7 +583,8 @@ _UNASKED = (  # what a new session is sent for no call
     "resources/subscribe",
     "resources/unsubscribe",
 )
-_NOT_OPEN = "the client is not open: use it in a with statement"
+_NOT_OPEN = "the client is not open: use it in an async with statement"
+_TARGET = "a URL, a command (a list or a string), unix:PATH or a Server"
 _MODERN_ERRORS = (_rt.HEADER_MISMATCH, _rt.MISSING_CLIENT_CAPABILITY)
 # What legacy HTTP servers say to a request without session, or of a revision that they
 # do not know: a status without an answer, or these codes.
@@ -596,6 +599,15 @@ _TRANSPORT_OPTIONS = {
     "inherit_env": False,
     "stderr": "tail",
 }
+
+
+def _misplaced(method: str, unknown: list[str]) -> str:
+    """What is wrong with options that no method has."""
+    name = {"tools/call": "call_tool", "prompts/get": "get_prompt"}.get(method)
+    text = f"{name or method} has no option {', '.join(unknown)}"
+    if name is None:
+        return f"{text}; there are {', '.join(_OPTIONS)}"
+    return f'{text}; arguments go into a dict: {name}(name, {{"{unknown[0]}": ...}})'
 
 
 def _log(text: str) -> None:
@@ -615,7 +627,12 @@ def _transport(
     options = {**_TRANSPORT_OPTIONS, **given}
     if options.keys() != _TRANSPORT_OPTIONS.keys():
         unknown = sorted(options.keys() - _TRANSPORT_OPTIONS.keys())
-        raise TypeError(f"Client has no option {', '.join(unknown)}")
+        known = [*(Client.__init__.__kwdefaults__ or ()), *_TRANSPORT_OPTIONS]
+        bearer = 'a bearer token goes into headers={"Authorization": "Bearer ..."}'
+        raise TypeError(
+            f"Client has no option {', '.join(unknown)} ({bearer}); "
+            f"there are {', '.join(known)}"
+        )
     if options["fingerprint"] is not None:
         options["fingerprint"] = _fingerprint(options["fingerprint"])
     kept = os.environ if options["inherit_env"] else _KEPT_ENV
@@ -625,12 +642,16 @@ def _transport(
         return _Stream(target, calls, limits, log)
     if isinstance(target, (list, tuple)):
         return _Child([os.fspath(word) for word in target], calls, limits, log, options)
-    # What is no path raises TypeError here, which is what the caller should see.
-    text = os.fspath(target)  # type: ignore[call-overload]
+    if not isinstance(target, (str, os.PathLike)):
+        raise TypeError(f"a target is {_TARGET}, not {type(target).__name__}")
+    text: str = os.fspath(target)
     if text.lower().startswith(("http://", "https://")):
         return _HttpTransport(_Url(text), calls, limits, log, options)
     if text.startswith("unix:"):
         return _Stream(text[5:], calls, limits, log)
+    scheme, mark, _ = text.partition("://")
+    if mark and scheme.strip().isalnum():  # later in it there may be one: "cat a://b"
+        raise ValueError(f"a URL begins with http:// or https://: {text!r:.80}")
     import stat
 
     with contextlib.suppress(OSError):
@@ -737,6 +758,12 @@ class Client:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    def __enter__(self) -> None:
+        raise TypeError("use async with Client(...), or with SyncClient(...)")
+
+    def __exit__(self, *error: object) -> None:
+        """Without it, `with` would not come to the text above."""
 
     async def close(self) -> None:
         """End subscriptions and session, and the server if it is a child."""
@@ -1008,6 +1035,8 @@ class Client:
 
     async def _settle(self, method: str, options: Json) -> None:
         """What is asked depends on the server: agree with it first."""
+        if not options.keys() <= _TAKEN:
+            raise TypeError(_misplaced(method, sorted(options.keys() - _TAKEN)))
         options.setdefault("_began", self._calls.clock())
         self._left(method, options)
         if not self._agreed:
@@ -1576,7 +1605,7 @@ class SyncClient:
         with self._lock:
             if self._loop is None:
                 work.close()
-                raise ConnectionLost(_NOT_OPEN)
+                raise ConnectionLost(_NOT_OPEN.replace("an async", "a"))
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
