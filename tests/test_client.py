@@ -2393,6 +2393,116 @@ class SyncTest(unittest.TestCase):
             self.assertFalse(thread.is_alive())
         self.assertEqual(found, ["the client is closed"] * 2)
 
+    def notifier(self, reports=1):
+        """A server whose tool says much before its result."""
+
+        def work(params):
+            fake = server.made
+            token = params["_meta"]["progressToken"]
+            for number in range(reports):
+                fake.notify("notifications/message", level="info", data=number)
+                report = {"progressToken": token, "progress": number}
+                fake.notify("notifications/progress", **report)
+            return {"content": []}
+
+        server = _Lazy(FakeStream, tools__call=work)
+        return server
+
+    def within(self, work):
+        """A deadlock fails, and does not keep the other tests waiting."""
+        done = []
+        thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
+        thread.start()
+        thread.join(10)
+        self.assertEqual(len(done), 1)
+
+    def test_callbacks_of_notifications_use_the_client(self):
+        names = set()
+
+        def call(*values):
+            names.add(threading.current_thread().name)
+            client.ping()
+
+        def work():
+            nonlocal client
+            for option in ("message_handler", "logging_callback"):
+                with SyncClient(self.notifier(), **{option: call}) as client:
+                    client.call_tool("x", reset_on_progress=True)
+            with SyncClient(self.notifier()) as client:
+                client.call_tool("x", progress_callback=call)
+
+        client, before = None, threading.active_count()
+        self.within(work)
+        self.assertEqual(names, {"tinymcp-notifications"})
+        self.assertEqual(threading.active_count(), before)
+
+    def test_callbacks_of_notifications_keep_their_order(self):
+        """What came before the answer is told before the call returns."""
+        told = []
+
+        async def later(params):
+            told_later.append(params["data"])
+
+        def report(progress, total, message):
+            if progress == 3:
+                raise SystemExit("no reason to be silent from now on")
+            told.append(progress)
+
+        told_later, logged = [], []
+        options = {"logging_callback": later, "log": logged.append}
+        with SyncClient(self.notifier(20), **options) as client:
+            client.call_tool("x", progress_callback=report)
+            self.assertEqual(told, [n for n in range(20) if n != 3])
+            client.ping()
+            self.assertEqual(told_later, list(range(20)))
+        self.assertEqual(len(logged), 1)
+        self.assertIn("no reason", logged[0])
+
+    def test_async_callback_uses_the_client(self):
+        """On the loop itself it could only wait for ever."""
+        problems = []
+
+        async def handle(message):
+            try:
+                client.ping()
+            except ClientError as error:
+                problems.append(str(error))
+
+        def work():
+            nonlocal client
+            with SyncClient(self.notifier(), message_handler=handle) as client:
+                client.call_tool("x", reset_on_progress=True)
+                client.ping()
+
+        client = None
+        self.within(work)
+        wanted = "an async callback cannot use a SyncClient: use def"
+        self.assertEqual(problems, [wanted] * 2)
+
+    def test_callback_that_does_not_return(self):
+        """It holds no call for long, and what waits for it is bounded."""
+        begun, go, third = (threading.Event() for _ in range(3))
+        told, logged = [], []
+
+        def handle(params):
+            told.append(params["data"])
+            begun.set()
+            go.wait(20)
+            if len(told) == 3:
+                third.set()
+
+        limits = quick(changes=2, grace=0.05)
+        options = {"logging_callback": handle, "log": logged.append, "limits": limits}
+        with SyncClient(self.notifier(1), **options) as client:
+            client.call_tool("x", reset_on_progress=True)
+            self.assertTrue(begun.wait(5))
+            for _ in range(4):
+                client.call_tool("x", reset_on_progress=True)
+            go.set()
+            self.assertTrue(third.wait(5))
+        self.assertEqual(told, [0] * 3)
+        self.assertEqual(logged, ["a callback is too slow: it is not told everything"])
+
     def test_opened_twice(self):
         with SyncClient(fake()) as client:
             with self.assertRaisesRegex(ClientError, "is open already"):

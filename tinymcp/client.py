@@ -25,6 +25,7 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
+import threading
 import time
 
 from . import tinymcp as _rt
@@ -239,7 +240,6 @@ async def _swallow(work: Any, log: Callable[[str], None]) -> None:
 async def _run(callback: Callable[..., Any], params: Json) -> Any:
     """An async callback here, a plain one on a thread of its own, where it may wait."""
     import inspect
-    import threading
 
     if inspect.iscoroutinefunction(callback):
         return await callback(params)
@@ -265,6 +265,68 @@ async def _run(callback: Callable[..., Any], params: Json) -> Any:
     threading.Thread(target=work, daemon=True, name="tinymcp-callback").start()
     value = await future
     return await value if hasattr(value, "__await__") else value
+
+
+class _Teller:
+    """Does one job after the other, on a thread that begins with the first."""
+
+    def __init__(self, limits: ClientLimits, log: Callable[[str], None]) -> None:
+        self._limits, self._log = limits, log
+        self._news = threading.Condition()
+        self._jobs: list[Callable[[], None]] = []
+        self._given = self._done = 0  # jobs
+        self._full = self._ended = False
+        self._thread: Optional[threading.Thread] = None
+
+    def tell(self, job: Callable[[], None]) -> None:
+        """Have it done soon; where too many wait already, not at all."""
+        full = len(self._jobs) >= self._limits.changes
+        if full and not self._full:
+            self._log("a callback is too slow: it is not told everything")
+        self._full = full
+        if full:
+            return
+        with self._news:
+            self._jobs.append(job)
+            self._given += 1
+            self._news.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, daemon=True, name="tinymcp-notifications"
+            )
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._jobs or self._ended)
+                if self._ended:
+                    return
+                job = self._jobs.pop(0)
+            try:
+                job()
+            except BaseException as error:  # SystemExit would end it for all that wait
+                self._log(f"a callback raised {error!r}")
+            with self._news:
+                self._done += 1
+                self._news.notify_all()
+
+    def catch_up(self) -> None:
+        """Wait until what was given is done; a slow callback holds nobody for long."""
+        given = self._given
+        if self._done >= given or self._thread is threading.current_thread():
+            return
+        with self._news:
+            over = self._news.wait_for
+            over(lambda: self._done >= given or self._ended, self._limits.grace)
+
+    def end(self) -> None:
+        """Begin no other job."""
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+        if self._thread is not None and self._done == self._given:
+            self._thread.join()
 
 
 # ---- 3 Cache -----------------------------------------------------------------------
@@ -735,6 +797,7 @@ class Client:
         self._agreed = False  # with the server: requests may go to it
         self._agreeing: Optional[asyncio.Task[None]] = None
         self._refusing = 0  # answers to questions that are too many
+        self._teller: Optional[_Teller] = None  # None: callbacks run on the loop
         self._forget()
 
     def _forget(self) -> None:
@@ -1274,10 +1337,26 @@ class Client:
         """Call a callback that answers nothing; what it raises stays here."""
         if callback is None:
             return
+        called = callback
+        if self._teller is None:
+            return self._call_back(called, values, self._spawn)
+        loop = asyncio.get_running_loop()
+
+        def spawn(work: Any) -> None:
+            loop.call_soon_threadsafe(self._spawn, work)
+
+        self._teller.tell(lambda: self._call_back(called, values, spawn))
+
+    def _call_back(
+        self,
+        callback: Callable[..., Any],
+        values: tuple[object, ...],
+        spawn: Callable[[Any], object],
+    ) -> None:
         try:
             value = callback(*values)
             if hasattr(value, "__await__"):
-                self._spawn(_swallow(value, self._log))
+                spawn(_swallow(value, self._log))
         except Exception as error:
             self._log(f"a callback failed: {error!r}")
 
@@ -1557,22 +1636,22 @@ async def _end_tasks() -> None:
 class SyncClient:
     """The methods of Client without async: `with SyncClient(target) as client:`.
 
-    An event loop runs on a thread of its own; callbacks are called on other threads.
+    An event loop runs on a thread of its own. Plain callbacks are called on others, and
+    may use the client: those for notifications one after the other.
     """
 
     def __init__(self, target: object, **options: Any) -> None:
-        import threading
-
         self._client = Client(target, **options)
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._lock = threading.Lock()  # of _loop
 
     def __enter__(self) -> SyncClient:
-        import threading
-
         if self._loop is not None:
             raise ClientError("the client is open already: one with statement for each")
         self._loop = asyncio.new_event_loop()
+        # On the thread of the loop a callback that uses the client would wait for ever.
+        self._teller = _Teller(self._client.limits, self._client._log)
+        self._client._teller = self._teller
         self._thread = threading.Thread(
             target=self._loop.run_forever, daemon=True, name="tinymcp-client"
         )
@@ -1598,6 +1677,7 @@ class SyncClient:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
+            self._teller.end()
 
     def _wait(self, work: Any) -> Any:
         import concurrent.futures
@@ -1606,6 +1686,9 @@ class SyncClient:
             if self._loop is None:
                 work.close()
                 raise ConnectionLost(_NOT_OPEN.replace("an async", "a"))
+            if threading.current_thread() is self._thread:
+                work.close()
+                raise ClientError("an async callback cannot use a SyncClient: use def")
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -1614,6 +1697,9 @@ class SyncClient:
         except BaseException:  # Ctrl-C: the server is told, too
             future.cancel()
             raise
+        finally:
+            if not future.cancelled():
+                self._teller.catch_up()
 
     def subscribe(self, *uris: str, **kinds: bool) -> Iterator[Change]:
         """Changes as they come."""
