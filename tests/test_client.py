@@ -1587,6 +1587,8 @@ class SubscriptionTest(Logged):
         """SUB-01, SUB-02, SUB-03: two streams, told apart by id."""
         server = self.listener()
         async with self.client(server) as client:
+            with self.assertRaisesRegex(ValueError, "to what: URIs, tools=True"):
+                client.subscribe()
             one, two = client.subscribe("x://1"), client.subscribe("x://2", tools=True)
             async with one as first, two as second:
                 self.assertEqual(one.honored, {"resourceSubscriptions": ["x://1"]})

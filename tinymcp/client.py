@@ -1619,6 +1619,8 @@ class Client:
         resources: bool = False,
     ) -> Subscription:
         """Changes of resources and lists: `async with ... as changes: async for`."""
+        if not (uris or tools or prompts or resources):
+            raise ValueError("to what: URIs, tools=True, prompts=True, resources=?")
         return Subscription(self, uris, tools, prompts, resources)
 
 
