@@ -506,8 +506,13 @@ class RulesTest(unittest.TestCase):
         base = url("http://h:1/mcp")
         self.assertEqual(base.join("/mcp/").text, "http://h:1/mcp/")
         self.assertEqual(base.join("https://o/").origin, "https://o:443")
-        self.assertTrue(url("http://127.0.0.2/").local)
-        self.assertFalse(url("http://h/").local)
+
+    def test_local_urls(self):
+        """A name that begins like an address of this machine may be anybody's."""
+        for host in "localhost LOCALHOST:8000 [::1] 127.0.0.1 127.8.9.255".split():
+            self.assertTrue(transports._Url(f"http://{host}/").local, host)
+        for host in "h 127.evil.example 127.0.0.1.example 127. 127.0.0.256".split():
+            self.assertFalse(transports._Url(f"http://{host}/").local, host)
 
     def test_header_values(self):
         """HTM-09: plain, or in the sentinel."""

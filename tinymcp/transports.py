@@ -126,6 +126,7 @@ _URL = _rt._Pattern(
     r"(https?)://(\[[0-9A-Fa-f:.%]+\]|[^][/?#@:\s]+)(?::(\d{1,5}))?([/?][^\s#]*)?(?:#\S*)?\Z",
     2,  # re.IGNORECASE
 )
+_LOOPBACK = _rt._Pattern(r"127(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}\Z")
 
 
 _DATA_KEYWORDS = ("default", "const", "enum", "examples")  # hold values, not schemas
@@ -156,7 +157,8 @@ class _Url:
     @property
     def local(self) -> bool:
         """True for this machine, where plain http is no risk."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        named = self.host in ("localhost", "::1")
+        return named or _LOOPBACK.match(self.host) is not None  # 127.x.example is none
 
     def join(self, location: str) -> _Url:
         """The URL of a Location header."""
