@@ -662,6 +662,40 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(len(world.authorizations), 2)
             self.assertNotIn("refresh_token", [f["grant_type"] for f in world.tokens])
 
+    async def test_token_requests_are_sent_once(self):
+        """A code or a rotating refresh token is spent, also if the answer is lost."""
+        storage = MemoryStorage()
+        async with World(refresh=True) as world:
+            await self.call(world, storage=storage)
+            key = "token " + world.url
+            storage.save(key, {**storage.load(key), "expires_at": 0})
+            answer, fates = world.answer, {"/token": None}
+
+            async def cut(request, writer):
+                done = await answer(request, writer)
+                return fates.pop(request.path, done)
+
+            world.http._answer = cut
+            with self.assertRaises(module.ConnectionLost):
+                await self.call(world, storage=storage)
+            grants = [form["grant_type"] for form in world.tokens]
+            self.assertEqual(grants, ["authorization_code", "refresh_token"])
+
+    async def test_token_requests_use_no_kept_connection(self):
+        """The server may close one just then, and they cannot be sent again."""
+        async with World() as world:
+            answer, ports = world.answer, []
+
+            async def noted(request, writer):
+                ports.append((request.method, writer.get_extra_info("peername")[1]))
+                return await answer(request, writer)
+
+            world.http._answer = noted
+            await self.call(world)
+            before = [port for _, port in ports[:4]]  # a refusal, two documents, POST
+            self.assertEqual(ports[3][0], "POST")
+            self.assertNotIn(before.pop(), before)
+
     async def test_calls_at_a_time(self):
         """One flow, however many calls are refused at once."""
         async with World() as world:

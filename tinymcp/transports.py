@@ -707,10 +707,10 @@ class _Http:
             return text
         return f"{text} (trust it with {' or '.join(ways)})"
 
-    async def _take(self, url: _Url, again: bool) -> _Connection:
+    async def _take(self, url: _Url, again: bool, fresh: bool) -> _Connection:
         await self._free.acquire()
         try:
-            while self._idle and url.origin == self.url.origin:
+            while self._idle and url.origin == self.url.origin and not fresh:
                 connection = self._idle.pop()
                 if not again:
                     await asyncio.sleep(0)  # sees whether the server has closed it
@@ -751,8 +751,12 @@ class _Http:
         body: bytes = b"",
         call: Optional[_Call] = None,
         again: bool = True,
+        fresh: bool = False,
     ) -> _Connection:
-        """Send a request, read the head of its response. again: it changes nothing."""
+        """Send a request, read the head of its response.
+
+        again: it changes nothing. fresh: over a connection of its own.
+        """
         for _ in range(4):
             lines = [f"{method} {url.target} HTTP/1.1", f"Host: {url.authority}"]
             lines += [f"{name}: {value}" for name, value in headers]
@@ -761,7 +765,7 @@ class _Http:
             if any("\r" in line or "\n" in line for line in lines):
                 raise ValueError("a header value with a line end in it")
             data = "\r\n".join([*lines, "", ""]).encode("latin-1") + body
-            connection = await self._send(url, data, call, again)
+            connection = await self._send(url, data, call, again, fresh)
             if connection.status not in (307, 308):
                 return connection
             location = connection.headers.get("location", "")
@@ -776,13 +780,19 @@ class _Http:
         raise ConnectionLost("too many redirects")
 
     async def _send(
-        self, url: _Url, data: bytes, call: Optional[_Call], again: bool
+        self,
+        url: _Url,
+        data: bytes,
+        call: Optional[_Call],
+        again: bool,
+        fresh: bool = False,
     ) -> _Connection:
         while True:
+            taking = self._take(url, again, fresh)
             if call is None:
-                connection = await self._take(url, again)
+                connection = await taking
             else:
-                connection = await self._in_time(self._take(url, again), call)
+                connection = await self._in_time(taking, call)
                 call.abort = connection.abort
             try:
                 if call is None or not call.future.done():  # its time may be over
@@ -839,7 +849,12 @@ class _Http:
         """A whole request for oauth.py: (status, headers, body)."""
 
         async def whole() -> tuple[int, dict[str, str], bytes]:
-            connection = await self.exchange(method, target, headers.items(), body)
+            # A code, or a refresh token that rotates, is good for one request: it may
+            # neither be sent twice nor meet a kept connection that is closed just then.
+            once = method != "GET"
+            connection = await self.exchange(
+                method, target, headers.items(), body, again=not once, fresh=once
+            )
             data = await self.whole(connection, 1 << 20)
             return connection.status, connection.headers, data
 
