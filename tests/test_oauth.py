@@ -636,6 +636,76 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
             await self.call(world, storage=storage)
             self.assertEqual(len(world.authorizations), 2)
 
+    async def test_a_renewal_that_fails_for_now(self):
+        """The refresh token stays, nobody signs in, and the next call renews."""
+        busy = {"error": "temporarily_unavailable"}
+        half = response(200, b"{}", content_length=9, connection="close")
+        cut = {"/token": None}, {PATH + "/mcp": half}
+        down = {"/token": response(503, busy)}, {"/token": response(429, b"")}
+        strange = {"/token": response(400, {"error": "invalid_request"})}
+        there = {SERVER_PATH: response(502, b"")}, {PATH + "/mcp": response(500, b"")}
+        for early in (True, False):
+            for failing in (*cut, *down, strange, *there):
+                with self.subTest(failing, early=early):
+                    await self.renewed(dict(failing), early)
+
+    async def renewed(self, failing, early):
+        """Renew a token that has expired, or that is refused before its time."""
+        async with World(refresh=True) as world:
+            auth, answer = self.auth(world), world.answer
+
+            async def fail(request, writer):
+                if request.path in failing:
+                    return failing.pop(request.path)
+                return await answer(request, writer)
+
+            async with Client(world.url, auth=auth) as client:
+                world.http._answer = fail
+                world.valid = set()
+                auth._token["expires_at"] = 0 if early else 1e12
+                error = (AuthorizationError, module.ConnectionLost)
+                told = early or "/token" in failing
+                text = "could not be renewed now: " if told else ""
+                with self.assertRaisesRegex(error, text):
+                    await client.ping()
+                await client.ping()
+            self.assertEqual(len(world.authorizations), 1)
+            self.assertEqual(world.tokens[-1]["refresh_token"], "refresh-1")
+
+    async def test_a_refresh_token_that_is_spent(self):
+        """Refused for good: a person signs in again."""
+        for status, error in (
+            (400, "invalid_grant"),
+            (401, "invalid_client"),
+            (400, "unauthorized_client"),
+            (200, "bad_refresh_token"),
+        ):
+            async with World(refresh=True) as world:
+                auth, token = self.auth(world), world.token
+
+                def refuse(request, token=token, status=status, error=error):
+                    if b"grant_type=refresh_token" in request.body:
+                        return response(status, {"error": error})
+                    return token(request)
+
+                async with Client(world.url, auth=auth) as client:
+                    world.token, world.valid = refuse, set()
+                    await client.ping()
+                self.assertEqual(len(world.authorizations), 2, error)
+
+    async def test_a_document_that_redirects_elsewhere(self):
+        """It is none, as one that is not found: the next place is asked."""
+        async with World(server_path="/.well-known/openid-configuration") as world:
+            answer = world.answer
+
+            async def sign_in_first(request, writer):
+                if request.path == SERVER_PATH:
+                    return response(307, b"", location="https://login.example/")
+                return await answer(request, writer)
+
+            world.http._answer = sign_in_first
+            await self.call(world)
+
     async def test_refresh_keeps_the_old_refresh_token(self):
         storage = MemoryStorage()
         async with World(refresh=True) as world:

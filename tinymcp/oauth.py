@@ -31,7 +31,7 @@ import time
 import urllib.parse
 
 from .tinymcp import MCPError, _decode, _encode
-from .transports import ClientError, ConnectionLost, _Http, _Url
+from .transports import ClientError, ConnectionLost, _Http, _Redirected, _Url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +45,17 @@ _ATTEMPTS = 3  # authorizations in a row that did not help (AUC-08)
 _LEEWAY = 30.0  # seconds before its end that a token is taken for expired
 _SIGN_IN = 300.0  # seconds for a person to sign in
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+# What says that a refresh token is of no more use (RFC 6749 5.2); the last is GitHub's.
+_SPENT = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}
+_NOT_NOW = "the token could not be renewed now"
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _JSON = {"Accept": "application/json"}
 
 
 class AuthorizationError(ClientError):
     """The server wants authorization, and it cannot be had."""
+
+    spent = False  # the token endpoint takes the code or refresh token no more
 
 
 # ---- 1 Storage ---------------------------------------------------------------------
@@ -209,12 +214,18 @@ def _canonical(url: str) -> str:
 
 
 async def _document(http: _Http, url: str) -> Optional[Json]:
-    """A metadata document; None if there is none."""
+    """A metadata document; None if there is none.
+
+    A server that is down for a moment has one all the same: taken for one without, it
+    would seem to have changed its issuer, and its tokens would be given up.
+    """
     try:
         status, _, body = await http.fetch("GET", url, _JSON)
         value = _decode(body, 32, 400) if status == 200 else None
-    except (ConnectionLost, MCPError, ValueError):
+    except (_Redirected, MCPError, ValueError):
         return None
+    if status >= 500:
+        raise ConnectionLost(f"{url}: HTTP {status}")
     return value if isinstance(value, dict) else None
 
 
@@ -530,23 +541,32 @@ class OAuth:
     async def _renew(
         self, http: _Http, token: Json, place: Optional[_Place] = None
     ) -> None:
-        """Use the refresh token, or be without a token."""
-        self._token = None
-        if "refresh_token" not in token:
-            return
+        """Use the refresh token; be without a token if it is of no use any more.
+
+        Any other failure may pass. The token stays for the next call then, and nobody
+        has to sign in.
+        """
         try:
-            place = place or await _discover(http, None, self._issuer)
-            client = self._known(place) or self._storage.load("client " + place.issuer)
-            if place.issuer != token.get("issuer") or not client:
-                return
-            form = {
-                "grant_type": "refresh_token",
-                "refresh_token": token["refresh_token"],
-            }
-            fresh = await self._redeem(http, place, client, form)
-        except AuthorizationError:
-            return
+            if "refresh_token" in token:
+                place = place or await _discover(http, None, self._issuer)
+                if await self._refresh(http, place, token):
+                    return
+        except ConnectionLost as error:
+            raise ConnectionLost(f"{_NOT_NOW}: {error}") from error
+        except AuthorizationError as error:
+            if not error.spent:
+                raise AuthorizationError(f"{_NOT_NOW}: {error}") from error
+        self._token = None
+
+    async def _refresh(self, http: _Http, place: _Place, token: Json) -> bool:
+        """False if the refresh token is not for this place, or it does not know us."""
+        client = self._known(place) or self._storage.load("client " + place.issuer)
+        if place.issuer != token.get("issuer") or not client:
+            return False
+        form = {"grant_type": "refresh_token", "refresh_token": token["refresh_token"]}
+        fresh = await self._redeem(http, place, client, form)
         self._keep(http, place, {**token, **fresh})
+        return True
 
     async def _obtain(
         self, http: _Http, place: _Place, challenged: Optional[list[str]]
@@ -612,12 +632,21 @@ class OAuth:
             or not isinstance(token, str)
             or not re.match(r"[!-~]+\Z", token)
         ):
-            if answer.get("error") == "invalid_client":  # it has forgotten us
-                self._storage.save("client " + place.issuer, None)
-            raise AuthorizationError(_problem("the token request", status, answer))
+            raise self._refusal(place, status, answer)
         if str(answer.get("token_type", "bearer")).lower() != "bearer":
             raise AuthorizationError(f"a token of type {answer['token_type']!r}")
         return answer
+
+    def _refusal(self, place: _Place, status: int, answer: Json) -> ClientError:
+        """What to raise for an answer of the token endpoint that holds no token."""
+        text, error = _problem("the token request", status, answer), answer.get("error")
+        if status >= 500 or status == 429:  # it is busy or down, whatever else it says
+            return ConnectionLost(text)
+        if error == "invalid_client":  # it has forgotten us
+            self._storage.save("client " + place.issuer, None)
+        refusal = AuthorizationError(text)
+        refusal.spent = isinstance(error, str) and error in _SPENT
+        return refusal
 
     def _authenticate(self, place: _Place, client: Json, form: Json) -> dict[str, str]:
         """Put the client's credentials into the form, or into the headers returned."""

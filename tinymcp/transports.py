@@ -97,6 +97,10 @@ class HttpStatusError(ConnectionLost):
         self.status = status
 
 
+class _Redirected(ConnectionLost):
+    """A redirect that is not followed."""
+
+
 class RequestTimeout(ClientError, TimeoutError):
     """No answer in time; the server was told to stop."""
 
@@ -773,11 +777,11 @@ class _Http:
             try:
                 target = url.join(location)
             except ValueError:
-                raise ConnectionLost(f"a redirect to {location!r}") from None
+                raise _Redirected(f"a redirect to {location!r}") from None
             if target.origin != url.origin:
-                raise ConnectionLost(f"refused a redirect to {target.origin}")
+                raise _Redirected(f"refused a redirect to {target.origin}")
             url = target
-        raise ConnectionLost("too many redirects")
+        raise _Redirected("too many redirects")
 
     async def _send(
         self,
