@@ -421,10 +421,24 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
                     query["scope"] = "read"
                 return answer
 
+            await self.refused(world, "new token .* insufficient", authorize=stingy)
+            self.assertEqual(len(world.authorizations), 2)
+
+    async def test_scopes_that_were_asked_for_before(self):
+        """Another call that lacks them still does not ask again."""
+        async with World(scope="read", step_up="read") as world:
+            browser = world.browser
+
+            def stingy(url):
+                answer = browser(url)
+                for query in world.codes.values():
+                    query["scope"] = ""
+                return answer
+
             with self.assertRaises(HttpStatusError) as raised:
                 await self.call(world, authorize=stingy)
             self.assertEqual(raised.exception.status, 403)
-            self.assertEqual(len(world.authorizations), 2)
+            self.assertEqual(len(world.authorizations), 1)
 
     async def test_plain_403(self):
         async with World() as world:
@@ -444,10 +458,29 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
         """AUC-08: a server that takes no token is not asked for ever."""
         async with World() as world:
             world.twists["token"] = {"access_token": "never-valid"}
-            with self.assertRaises(HttpStatusError) as raised:
-                await self.call(world)
-            self.assertEqual(raised.exception.status, 401)
-            self.assertEqual(len(world.authorizations), 3)
+            await self.refused(world, "the new token was refused: HTTP 401")
+            self.assertEqual(len(world.authorizations), 1)
+
+    async def test_attempts_are_those_of_a_call(self):
+        """One that is always refused signs in once, whatever other calls do."""
+        async with World(refresh=True) as world:
+            judge, refused = world.resource, []
+
+            async def resource(request, writer):
+                if b"prompts/get" not in request.body:
+                    return await judge(request, writer)
+                refused.append(request.headers["authorization"])
+                await client.ping()  # with success, between any two refusals
+                return response(401, b"", www_authenticate='Bearer error="not_you"')
+
+            world.resource = resource
+            async with Client(world.url, auth=self.auth(world)) as client:
+                for number in (1, 2):
+                    with self.assertRaisesRegex(AuthorizationError, "refused: not_you"):
+                        await asyncio.wait_for(client.get_prompt("x"), 10)
+                    self.assertEqual(len(world.authorizations), 1 + number)
+                    # With the token that it has, with a renewed one, with a new one.
+                    self.assertEqual(len(refused), 3 * number)
 
     async def test_token_endpoint_auth(self):
         """AUC-13: basic, post, none."""

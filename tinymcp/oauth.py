@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AuthorizationError", "FileStorage", "MemoryStorage", "OAuth", "id_jag"]
 
-_ATTEMPTS = 3  # authorizations in a row that did not help (AUC-08)
 _LEEWAY = 30.0  # seconds before its end that a token is taken for expired
 _SIGN_IN = 300.0  # seconds for a person to sign in
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -480,7 +479,6 @@ class OAuth:
         self._token: Optional[Json] = None
         self._loaded = False
         self._asked: set[str] = set()  # scopes that were asked for so far
-        self._attempts = 0
 
     # What the transport calls
 
@@ -499,35 +497,40 @@ class OAuth:
             return {}
         return {"Authorization": "Bearer " + self._token["access_token"]}
 
-    def accepted(self) -> None:
-        """The server took the last request: the next refusal is a new matter."""
-        self._attempts = 0
-
     async def challenged(
-        self, http: _Http, status: int, headers: dict[str, str], sent: str
+        self,
+        http: _Http,
+        status: int,
+        headers: dict[str, str],
+        sent: str,
+        tried: set[str],
     ) -> bool:
-        """A 401 or 403: True if there is another token to try."""
+        """A 401 or 403: True if there is another token to try.
+
+        tried: what was done for this call so far. Nothing is done a second time for it,
+        whatever becomes of other calls meanwhile (AUC-08).
+        """
         challenge = _challenge(headers.get("www-authenticate", ""))
         async with self._locked():
             token = self._token
             if token is not None and sent != "Bearer " + token["access_token"]:
                 return True  # somebody else was faster
             scopes = _scopes(challenge.get("scope"))
-            if status == 403 and (
-                challenge.get("error") != "insufficient_scope"
-                or self._asked >= {*scopes}
-            ):
-                return False
-            self._attempts += 1
-            if self._attempts > _ATTEMPTS:
+            lacking = challenge.get("error") == "insufficient_scope"
+            step = "sign in" if status == 401 else "step up"
+            if step in tried and (lacking or status == 401):
+                raise AuthorizationError(_problem("the new token", status, challenge))
+            if status == 403 and (not lacking or self._asked >= {*scopes}):
                 return False
             hint = challenge.get("resource_metadata")
             place = await _discover(http, hint, self._issuer)
             known = token is not None and token.get("issuer") == place.issuer
-            if status == 401 and token is not None and known:
+            if status == 401 and token is not None and known and "renew" not in tried:
+                tried.add("renew")
                 await self._renew(http, token, place)
                 if self._token is not None:
                     return True
+            tried.add(step)
             await self._obtain(http, place, scopes if "scope" in challenge else None)
             return True
 

@@ -323,6 +323,7 @@ class _Call:
         "timeout",
         "timer",
         "touched",
+        "tried",
     )
 
     def __init__(self, calls: _Calls, method: str, params: Json) -> None:
@@ -342,6 +343,7 @@ class _Call:
         self.timer: Optional[asyncio.TimerHandle] = None
         self.timeout = self.maximum = 0.0
         self.reset = False
+        self.tried: set[str] = set()  # what was done to be authorized
 
     @property
     def method(self) -> str:
@@ -1354,6 +1356,7 @@ class _HttpTransport:
         ask: bool = True,
     ) -> _Connection:
         """One exchange, and more of them when the server asks for authorization."""
+        tried = set() if call is None else call.tried
         while True:
             all_headers = [*self._fixed, *headers]
             if self._auth is not None:
@@ -1367,21 +1370,23 @@ class _HttpTransport:
                 method, self._url, all_headers, body, call, again
             )
             if connection.status not in (401, 403) or not ask:
-                if self._auth is not None:
-                    self._auth.accepted()
                 return connection
             # Not self.principal: another call may have sent a newer token meanwhile.
-            await self._challenged(connection, call, authorization)
+            await self._challenged(connection, call, authorization, tried)
 
     async def _challenged(
-        self, connection: _Connection, call: Optional[_Call], sent: str
+        self,
+        connection: _Connection,
+        call: Optional[_Call],
+        sent: str,
+        tried: set[str],
     ) -> None:
         """Return when it is worth asking again, else raise."""
         status, text = connection.status, await self._text(connection, call)
         if self._auth is not None:
             with self._calls.paused():
                 if await self._auth.challenged(
-                    self._http, status, connection.headers, sent
+                    self._http, status, connection.headers, sent, tried
                 ):
                     return
         elif status == 401:
