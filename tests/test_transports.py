@@ -1021,6 +1021,7 @@ class HttpTest(Logged):
                 await client.ping()
         self.assertEqual(len(server.sent("initialize")), 1)
 
+    @mock.patch.object(transports, "_RETRY", 0.0)
     async def test_the_get_stream_hears_that_the_session_is_over(self):
         """Nobody calls, and a subscription goes on in a new session."""
         script = Script("legacy")
@@ -1110,6 +1111,7 @@ class HttpTest(Logged):
         replies = server.sent("q", "id")
         self.assertEqual(replies[0].json["result"], {"roots": [{"uri": "file:///a"}]})
 
+    @mock.patch.object(transports, "_RETRY", 0.0)
     async def test_get_stream_comes_back(self):
         """HTL-12: after the pause that the server asks for, from where it was."""
         plain = over_http(Script("legacy"))
@@ -1128,6 +1130,43 @@ class HttpTest(Logged):
         async with self.client(server.url):
             await server.until(lambda r: len(server.sent("GET")) == 3)
         self.assertEqual(ids, [None, "e1", "e2"])
+
+    async def test_get_streams_that_end_at_once(self):
+        """No retry of 0 makes a hot loop; the pause grows while nothing comes."""
+        news = event({"method": "notifications/tools/list_changed"})
+        nothing = b": hello\n\n"
+        cases = [
+            (b"retry: 0\n\n", [0.5, 1, 2, 4, 8]),
+            (event(id="1", retry=100), [0.5, 1, 2, 4, 8]),
+            (nothing, [1, 2, 4, 8, 16]),  # 1 s unless the server says otherwise
+            (b"retry: 9000\n\n", [9, 18, 30, 30, 30]),
+            (b"retry: 60000\n\n", [60] * 5),
+            (b"retry: 0\n\n" + news, [0.5] * 5),
+            (nothing, [1] * 5),
+        ]
+        sleep = asyncio.sleep
+
+        async def noted(seconds):
+            if seconds:
+                pauses.append(seconds)
+            await sleep(0)
+
+        patch = mock.patch.object(transports.asyncio, "sleep", noted)
+        for number, (sent, wanted) in enumerate(cases, 1):
+            pauses, plain, streams = [], over_http(Script("legacy")), [sent] * 5
+
+            async def answer(request, writer, plain=plain, streams=streams):
+                if request.method == "GET" and streams:
+                    sent = streams.pop()
+                    return SSE + b"Connection: close\r\n\r\n" + sent
+                return await plain(request, writer)
+
+            server = await self.served(answer)
+            brief = -1.0 if number == len(cases) else transports._BRIEF
+            with patch, mock.patch.object(transports, "_BRIEF", brief):
+                async with self.client(server.url) as client:
+                    await asyncio.wait({client._transport._standing}, timeout=5)
+            self.assertEqual(pauses, wanted, sent)
 
     async def test_get_stream_head_held_back(self):
         """A proxy that holds the head back does not hold the client back."""
@@ -1151,6 +1190,7 @@ class HttpTest(Logged):
         self.assertTrue(waited)
         self.assertLess(sum(waited), 3.0)
 
+    @mock.patch.object(transports, "_RETRY", 0.0)
     async def test_resumption(self):
         """HTL-11, HTL-12: the answer comes on a GET with Last-Event-ID."""
         plain = over_http(Script("legacy"), session="s-1")
@@ -1182,6 +1222,7 @@ class HttpTest(Logged):
             self.assertEqual((await client.call_tool("x")).content, [])
         self.assertGreaterEqual(times[1] - times[0], 0.3)
 
+    @mock.patch.object(transports, "_RETRY", 0.0)
     async def test_resumption_refused(self):
         plain = over_http(Script("legacy"))
 

@@ -879,11 +879,17 @@ class _Http:
         self._idle.clear()
 
 
+_RETRY = 0.5  # seconds at least until a stream is opened again, whatever it asks for
+_LONGEST = 30.0  # seconds at most, unless it asks for more
+_BRIEF = 5.0  # seconds that a stream has to stand, if it brings nothing
+
+
 class _Sse:
     """An event stream in pieces -> the data of its events."""
 
     def __init__(self, limit: float) -> None:
         self.last_id = ""
+        self.count = 0  # events so far
         self.retry = 1.0  # seconds
         self._limit = limit
         self._rest = bytearray()
@@ -910,9 +916,15 @@ class _Sse:
                 continue
             if any(self._data):
                 events.append(b"\n".join(self._data))
+                self.count += 1
             self._data = []
             self._size = len(self._rest)
         return events
+
+    def pause(self, useless: int = 0) -> float:
+        """Seconds until it is opened again, after so many attempts that were no use."""
+        pause = max(self.retry, _RETRY)
+        return max(pause, min(pause * 2.0 ** min(useless, 9), _LONGEST))
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
@@ -1459,7 +1471,7 @@ class _HttpTransport:
                     return
                 if not self.version or not sse.last_id:
                     raise ConnectionLost("the stream ended before the answer")
-                await asyncio.wait([call.future], timeout=sse.retry)
+                await asyncio.wait([call.future], timeout=sse.pause())
                 if call.future.done():
                     return
                 connection = await self._get(sse.last_id, call)
@@ -1510,14 +1522,17 @@ class _HttpTransport:
         await asyncio.wait([ready], timeout=1.0)  # a proxy may hold the head back
 
     async def _stand(self, ready: asyncio.Future[None]) -> None:
-        sse, failures = _Sse(self._limits.message), 0
+        sse, failures, brief = _Sse(self._limits.message), 0, 0
         lost, stood = ConnectionLost("no stream"), False
         while failures <= self._limits.retries:
             try:
                 connection = await self._get(sse.last_id)
                 _finish(ready)
                 failures, stood = 0, True
+                count, began = sse.count, time.monotonic()
                 await self._events(connection, sse)
+                useful = sse.count > count or time.monotonic() - began > _BRIEF
+                brief = 0 if useful else brief + 1
             except HttpStatusError as error:
                 # 404: the session is over; at first, as 405: it offers no such stream.
                 if error.status == 404 and stood and self.session:
@@ -1529,7 +1544,8 @@ class _HttpTransport:
             except (ClientError, ValueError) as error:  # of OAuth
                 self._log(f"no stream for what the server says by itself: {error}")
                 break
-            await asyncio.sleep(sse.retry * 2**failures)
+            # One that ends at once may want to be polled, a row of them is broken.
+            await asyncio.sleep(sse.pause(failures + max(brief - 1, 0)))
         else:
             self.on_lost(lost)
         _finish(ready)
