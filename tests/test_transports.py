@@ -50,6 +50,27 @@ def fake(**spec):
     return [sys.executable, "-S", "-E", str(HERE / "fake_server.py"), json.dumps(spec)]
 
 
+# A server that answers one call, and then hears nothing while its output stays open:
+# it has closed its input, or exited and left a process behind that has its descriptors.
+DEAF = """
+import json, os, subprocess, sys, time
+def left(**options):
+    return subprocess.Popen(["sleep", "60"], start_new_session=True, **options).pid
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    call = message["method"] == "tools/call"
+    result = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+    if call:
+        numbers = [os.getpid(), LEFT]
+        result = {"content": [{"type": "text", "text": json.dumps(numbers)}]}
+    result["resultType"] = "complete"
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+    sys.stdout.flush()
+    if call:
+        END
+"""
+
+
 def quick(**limits):
     return ClientLimits(**{**QUICK, **limits})
 
@@ -324,6 +345,46 @@ class ChildTest(Logged):
             self.assertEqual((await client.call_tool("echo", {"text": "a"})).text, "a")
         self.assertEqual(self.noted().count("start"), 2)
         self.assertEqual(self.noted().count("server/discover"), 1)  # VER-06
+
+    async def deaf(self, left, end, text):
+        """Calls of a server that hears nothing after the first of them."""
+        script = DEAF.replace("LEFT", left).replace("END", end)
+        command = [sys.executable, "-S", "-E", "-c", script]
+        limits = quick(grace=0.1)
+
+        async def call(client):
+            result = json.loads((await client.call_tool("x")).text)
+            if result[1]:
+                self.addCleanup(os.kill, result[1], signal.SIGKILL)
+            return result[0]
+
+        async with self.client(command, restart=True, limits=limits) as client:
+            first = await call(client)
+            while "_exit" in end and not client._transport._gone():
+                await asyncio.sleep(0.001)
+            started = time.monotonic()
+            with self.assertRaisesRegex(ConnectionLost, text):
+                await call(client)
+            self.assertLess(time.monotonic() - started, 3.0)
+            self.assertNotEqual(await call(client), first)
+
+    @mock.patch.object(transports, "_DRAIN", 0.05)
+    async def test_restart_of_a_server_that_closed_its_input(self):
+        """STD-07: it is lost, though its output stays open."""
+        await self.deaf("0", "os.close(0); time.sleep(60)", "closed its input")
+
+    @mock.patch.object(transports, "_DRAIN", 0.05)
+    async def test_restart_of_a_server_that_left_a_process_behind(self):
+        """That has its output, and perhaps its input, too."""
+        for left in ("left(stdin=subprocess.DEVNULL)", "left()"):
+            with self.subTest(left):
+                await self.deaf(left, "os._exit(3)", "exited with code 3")
+
+    @mock.patch.object(transports, "_DRAIN", 0.05)
+    @mock.patch.object(os, "pidfd_open", side_effect=OSError, create=True)
+    async def test_restart_where_the_system_tells_of_no_exit(self, pidfd_open):
+        """The next call finds out."""
+        await self.deaf("left()", "os._exit(3)", "exited with code 3")
 
     async def test_restart_has_a_limit(self):
         limits = quick(retries=2)

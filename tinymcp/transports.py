@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
     import subprocess
+    import weakref
     from typing import Any, Callable, Iterable, Iterator, Optional
 
     Json = dict[str, Any]
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 else:  # asyncio alone costs more than this file
     asyncio, re, signal = _rt._Lazy("asyncio"), _rt._Lazy("re"), _rt._Lazy("signal")
     socket, ssl = _rt._Lazy("socket"), _rt._Lazy("ssl")
-    subprocess = _rt._Lazy("subprocess")
+    subprocess, weakref = _rt._Lazy("subprocess"), _rt._Lazy("weakref")
 
 # ---- 1 Limits and errors -----------------------------------------------------------
 # An MCPError was sent by the server; a ClientError arose on this side (ERR-07).
@@ -1070,6 +1071,51 @@ def _end_process(process: subprocess.Popen[bytes], grace: float) -> None:
     process.wait()
 
 
+_DRAIN = 0.5  # seconds for the rest of what a child said that hears nothing any more
+
+
+class _Input:
+    """The protocol of a child's stdin: tells when nobody reads that any more."""
+
+    def __init__(self, broken: Callable[[], None]) -> None:
+        self._broken = broken
+
+    def connection_made(self, transport: object) -> None:
+        pass
+
+    pause_writing = resume_writing = lambda self: None
+
+    def connection_lost(self, error: object) -> None:
+        self._broken()
+
+
+class _Exit:
+    """Tells when a process has exited, if the system tells us (Linux)."""
+
+    def __init__(self, process: int, exited: Callable[[], None]) -> None:
+        self._exited = exited
+        self._loop = asyncio.get_running_loop()
+        self._file: Any = None
+        with contextlib.suppress(AttributeError, OSError):
+            file = open(os.pidfd_open(process), "rb", 0)
+            self._loop.add_reader(file, self._ready)
+            self._file = file
+
+    @property
+    def untold(self) -> bool:
+        """True if the process has to be asked."""
+        return self._file is None
+
+    def _ready(self) -> None:
+        self.close()
+        self._exited()
+
+    def close(self) -> None:
+        if self._file is not None and not self._file.closed:
+            self._loop.remove_reader(self._file)
+            self._file.close()
+
+
 class _Child(_Stream):
     """A server as a child process, leader of a process group of its own. POSIX only."""
 
@@ -1132,8 +1178,32 @@ class _Child(_Stream):
         if process.stderr is not None:
             self._start(self._drain(await self._reader(process.stderr)))
         reader = await self._reader(process.stdout)
-        self._out, _ = await loop.connect_write_pipe(asyncio.Protocol, process.stdin)
+        child = weakref.ref(self)  # what waits in the loop keeps no forgotten client
+
+        def deaf() -> None:
+            transport = child()
+            if transport is not None and transport.lost is None:
+                transport._give_up()
+
+        self._output = self._pipes[-1]
+        made: Any = _Input(deaf)
+        self._out, _ = await loop.connect_write_pipe(lambda: made, process.stdin)
+        self._exit = _Exit(process.pid, deaf)
+        self._pipes.append(self._exit)
         return reader
+
+    def _give_up(self) -> None:
+        """It hears nothing any more. Its output may stay open for ever, as that of a
+        process that it has left behind, so that the end is made here."""
+        asyncio.get_running_loop().call_later(_DRAIN, self._output.close)
+
+    def _write(self, message: Json) -> None:
+        if self.lost is None and self._out is not None:
+            if self._out.is_closing():
+                return  # the end of `_read` is near: it fails this call, too, and why
+            if self._exit.untold and self._gone():
+                self._give_up()
+        super()._write(message)
 
     async def _reader(self, pipe: Any) -> asyncio.StreamReader:
         reader = asyncio.StreamReader()
@@ -1151,7 +1221,8 @@ class _Child(_Stream):
             data = await reader.read(65536)
 
     async def _reason(self) -> str:
-        text = "the server closed its output"
+        deaf = self._out is not None and self._out.is_closing()
+        text = f"the server closed its {'input' if deaf else 'output'}"
         if await self._wait(0.5):
             code = self._reap()
             text = f"the server exited with code {code}"
