@@ -705,6 +705,22 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(len(world.authorizations), 1)
             self.assertEqual(world.tokens[-1]["refresh_token"], "refresh-1")
 
+    async def test_a_place_that_is_broken_is_one_of_several(self):
+        """Some servers answer 500 to every path that they do not know."""
+        async with World() as world:
+            answer = world.answer
+
+            async def moved(request, writer):
+                if request.path == PATH + "/mcp":
+                    return response(500, b"")
+                if request.path == PATH:
+                    request.path = PATH + "/mcp"
+                return await answer(request, writer)
+
+            world.http._answer = moved
+            await self.call(world)
+            self.assertEqual(len(world.authorizations), 1)
+
     async def test_a_refresh_token_that_is_spent(self):
         """Refused for good: a person signs in again."""
         for status, error in (

@@ -213,11 +213,7 @@ def _canonical(url: str) -> str:
 
 
 async def _document(http: _Http, url: str) -> Optional[Json]:
-    """A metadata document; None if there is none.
-
-    A server that is down for a moment has one all the same: taken for one without, it
-    would seem to have changed its issuer, and its tokens would be given up.
-    """
+    """A metadata document; None if there is none."""
     try:
         status, _, body = await http.fetch("GET", url, _JSON)
         value = _decode(body, 32, 400) if status == 200 else None
@@ -226,6 +222,26 @@ async def _document(http: _Http, url: str) -> Optional[Json]:
     if status >= 500:
         raise ConnectionLost(f"{url}: HTTP {status}")
     return value if isinstance(value, dict) else None
+
+
+async def _documents(http: _Http, urls: list[str]) -> tuple[str, Optional[Json]]:
+    """The first of these that is there, and where.
+
+    A server that is down for a moment has one all the same: taken for one without, it
+    would seem to have changed its issuer, and its tokens would be given up.
+    """
+    trouble: Optional[ConnectionLost] = None
+    for url in urls:
+        try:
+            document = await _document(http, url)
+        except ConnectionLost as error:  # some answer 500 to every path but their own
+            trouble = error
+            continue
+        if document is not None:
+            return url, document
+    if trouble is not None:
+        raise trouble
+    return "", None
 
 
 async def _resource_metadata(http: _Http, hint: Optional[str]) -> Optional[Json]:
@@ -238,11 +254,7 @@ async def _resource_metadata(http: _Http, hint: Optional[str]) -> Optional[Json]
     )
     if hint is not None:
         urls = [_secure(hint, "resource_metadata", http.url)]
-    for url in urls:
-        document = await _document(http, url)
-        if document is not None:
-            return document
-    return None
+    return (await _documents(http, urls))[1]
 
 
 async def _server_metadata(http: _Http, issuer: str) -> Optional[Json]:
@@ -256,15 +268,11 @@ async def _server_metadata(http: _Http, issuer: str) -> Optional[Json]:
     ]
     if path:
         urls.append(f"{base}{path}/.well-known/openid-configuration")
-    for url in urls:
-        document = await _document(http, url)
-        if document is None:
-            continue
-        if document.get("issuer") != issuer:
-            theirs = document.get("issuer")
-            raise AuthorizationError(f"{url} is of issuer {theirs!r}, not {issuer!r}")
-        return document
-    return None
+    url, document = await _documents(http, urls)
+    if document is not None and document.get("issuer") != issuer:
+        theirs = document.get("issuer")
+        raise AuthorizationError(f"{url} is of issuer {theirs!r}, not {issuer!r}")
+    return document
 
 
 class _Place:
