@@ -188,6 +188,17 @@ class Tokens(unittest.TestCase):
             path.write_text(f"\ufeffanna {TOKEN} #read\n# {OTHER}\n#\n", "utf-8")
             auth = rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
             self.assertEqual([who.subject for _, who in auth.tokens], ["anna"])
+            for cut, wanted in (
+                (f"anna {TOKEN} re", "anna"),  # a scope of that name is none
+                (f"anna {TOKEN} read\nbob {OTHER}", "on a line that has no end"),
+            ):
+                path.write_text(cut)
+                try:
+                    auth = rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
+                except ValueError as error:
+                    self.assertIn(wanted, str(error))
+                else:
+                    self.assertEqual([who.subject for _, who in auth.tokens], [wanted])
             path.write_text("anna token#with#a#sign#in#it\n")
             auth = rt._Auth({**rt._HTTP, "token_file": str(path)}, "/mcp")
             digest = hashlib.sha256(b"token#with#a#sign#in#it").digest()
@@ -478,6 +489,8 @@ class Verifiers(unittest.TestCase):
             "true": lambda: True,
             "name": lambda: "route",
             "date": lambda: Principal("route", None, None, "2030"),
+            "nobody": lambda: Principal(None, None),
+            "audience": lambda: Principal("route", None, 5),
         }
         with Live(server(), auth=lambda token: found[token]()) as live:
             for token in found:
@@ -486,11 +499,42 @@ class Verifiers(unittest.TestCase):
                     self.assertEqual(reply.status, 503)
                     self.assertNotIn("route", reply.body.decode())
 
+    def test_a_verifier_that_never_answers_holds_no_connection(self):
+        """Without a limit, clients without a token could take them all."""
+
+        async def verify(token):
+            await asyncio.Event().wait()
+
+        app = server(limits=Limits(head_timeout=0.05))
+        with Live(app, auth=verify) as live:
+            reply = live.ask(bearer(call("who"), TOKEN))
+            self.assertEqual(reply.status, 503)
+
+    def test_certificates_without_a_common_name_are_not_one_principal(self):
+        class Writer:
+            def get_extra_info(self, name):
+                return self.certificate
+
+        writer, found = Writer(), []
+        for subject in (
+            [("organizationName", "Alice")],
+            [("organizationName", "Bob")],
+            [("commonName", "Carol"), ("organizationName", "Bob")],
+            [],
+        ):
+            parts = tuple(((key, value),) for key, value in subject)
+            writer.certificate = {"subject": parts, "serialNumber": "0A"}
+            found.append(rt._certificate_principal(writer).subject)
+        names = ["organizationName=Alice", "organizationName=Bob", "Carol", "0A"]
+        self.assertEqual(found, [f"cert:{name}" for name in names])
+
     def test_expiry_in_the_distant_past_and_metadata_without_scopes(self):
         principals = {"zero": Principal("z", None, URI, 0.0)}
+        principals["never"] = Principal("n", None, URI, float("nan"))
         options = self.options(principals.get, scopes_supported=())
         with Live(server(), **options) as live:
             self.assertEqual(live.ask(bearer(call("who"), "zero")).status, 401)
+            self.assertEqual(live.ask(bearer(call("who"), "never")).status, 401)
             target = "/.well-known/oauth-protected-resource"
             reply = live.ask(request("GET", target=target)).json
             self.assertNotIn("scopes_supported", reply)

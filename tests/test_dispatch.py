@@ -8,6 +8,7 @@ import datetime
 import functools
 import json
 import math
+import signal
 import sys
 import threading
 import time
@@ -964,6 +965,8 @@ class Tools(unittest.TestCase):
         def stop() -> str:
             raise KeyboardInterrupt
 
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         with self.assertRaises(KeyboardInterrupt):
             Peer(self.server).begin("stop")
 
@@ -1864,6 +1867,7 @@ class Questions(unittest.TestCase):
             {"error": {"code": "x", "message": "no"}},
             {"error": {"code": -1}},
             {"result": {}, "error": {"code": -1, "message": "no"}},
+            {"method": 5, "result": {}},
             {},
         ]
         for answer in table:

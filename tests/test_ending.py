@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import unittest
 
 from tests.test_endpoint import Client, initialize, legacy, modern, request
@@ -223,7 +224,127 @@ class Interrupted(unittest.TestCase):
                 self.assertEqual(text, "True")
 
 
+LATE = """
+import asyncio, contextlib, os, sys
+from tinymcp import Context, Server
+
+def say(text):
+    os.write(2, text.encode() + b"\\n")
+
+@contextlib.asynccontextmanager
+async def life(server):
+    bus = {"open": True}
+    yield bus
+    bus["open"] = False
+    say("closed")
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+server = Server("late", "1", lifespan=life)
+
+@server.tool
+def use(ctx: Context) -> bool:
+    say("used" if ctx.lifespan["open"] else "used what is closed")
+    return True
+
+@server.tool
+def slow() -> None:
+    say("entered")
+    sys.stdin.readline()
+
+server.run("unix", unix=sys.argv[1])
+"""
+
+
+@unittest.skipUnless(POSIX, "Unix sockets")
+class Late(unittest.TestCase):
+    """What comes by a Unix socket while the server ends."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = folder.name + "/s"
+
+    def start(self):
+        process = subprocess.Popen(
+            [sys.executable, *SITE, "-c", LATE, self.path],
+            env={**os.environ, "PYTHONPATH": str(HOME)},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        wait_for(process, b"serving on")
+        return process
+
+    def connect(self):
+        client = socket.socket(socket.AF_UNIX)
+        self.addCleanup(client.close)
+        client.settimeout(PATIENCE)
+        client.connect(self.path)
+        return client
+
+    def test_nothing_runs_once_the_lifespan_ends(self):
+        process, whole, half = self.start(), self.connect(), self.connect()
+        line = call("use", {}, 1)
+        whole.sendall(hello() + line)
+        with whole.makefile("rb") as file:
+            self.assertIn(b'"id":"i"', file.readline())
+            self.assertIn(b'"structuredContent"', file.readline())
+        half.sendall(hello() + line[:-5])
+        process.send_signal(signal.SIGTERM)
+        wait_for(process, b"closed")
+        for client, data in ((whole, line), (half, line[-5:])):
+            with contextlib.suppress(OSError):
+                client.sendall(data)
+                self.assertNotIn(b'"structuredContent"', client.recv(9999))
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        self.assertEqual(process.wait(PATIENCE), 0)
+        self.assertNotIn(b"used", process.stderr.read())
+
+    def test_the_socket_of_a_successor_stays(self):
+        first, client = self.start(), self.connect()
+        client.sendall(hello() + call("slow", {}, 1))
+        wait_for(first, b"entered")
+        first.send_signal(signal.SIGTERM)
+        with self.assertRaises(OSError):  # soon it listens no more
+            while True:
+                self.connect().close()
+                time.sleep(0.001)
+        self.start()
+        first.stdin.write(b"\n\n")
+        first.stdin.flush()
+        first.wait(PATIENCE)
+        self.connect()
+
+
 class NoLifespan(unittest.TestCase):
+    def test_one_that_fails_at_its_end_or_is_not_made(self):
+        for life in (
+            "@contextlib.asynccontextmanager\nasync def life(server):\n    yield\n",
+            "@contextlib.contextmanager\ndef life(server):\n    yield\n",
+            "def life(server):\n",
+        ):
+            code = f"import contextlib\n{life}    raise OSError('no bus')\n"
+            code += "from tinymcp import Server\nserver = Server('x', lifespan=life)\n"
+            for extra in ("", "@server.tool\nasync def t() -> int: return 1\n"):
+                with self.subTest(life=life, extra=extra):
+                    self.assertEqual(*self.run_app(code + extra))
+
+    def run_app(self, code):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "app.py")
+            path.write_text(code)
+            done = subprocess.run(
+                [sys.executable, *SITE, "-m", "tinymcp", "run", str(path)],
+                env={**os.environ, "PYTHONPATH": str(HOME)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PATIENCE,
+            )
+        told = b"lifespan= failed: no bus" in done.stderr
+        return (done.returncode, told), (1, True)
+
     def test_one_that_fails_is_no_wrong_command_line(self):
         """A supervisor does not try again after 2; a bus may be there a minute on."""
         life = """
@@ -241,19 +362,8 @@ class NoLifespan(unittest.TestCase):
             ("contextmanager", "def"),
             ("asynccontextmanager", "async def"),
         ):
-            with tempfile.TemporaryDirectory() as folder:
-                path = pathlib.Path(folder, "app.py")
-                code = life.replace("DECORATOR", decorator).replace("DEF", word)
-                path.write_text(textwrap.dedent(code))
-                done = subprocess.run(
-                    [sys.executable, *SITE, "-m", "tinymcp", "run", str(path)],
-                    env={**os.environ, "PYTHONPATH": str(HOME)},
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=PATIENCE,
-                )
-                self.assertEqual(done.returncode, 1, done.stderr)
-                self.assertIn(b"lifespan= failed: no bus", done.stderr)
+            code = life.replace("DECORATOR", decorator).replace("DEF", word)
+            self.assertEqual(*self.run_app(textwrap.dedent(code)))
 
 
 @unittest.skipUnless(POSIX, "POSIX signals")

@@ -570,6 +570,9 @@ class Modern(Shared):
             ({"on": True}, {"Mcp-Param-On": "True"}, 400),
             ({"on": False}, {"Mcp-Param-On": "false"}, 200),
             ({"zone": ["a"]}, {}, 200),  # the checker says what is wrong
+            (None, {}, 200),
+            (None, {"Mcp-Param-Zone": "a"}, 400),
+            ({"zone": "a, b"}, {"Mcp-Param-Zone": "a\r\nMcp-Param-Zone: b"}, 400),
         ):
             with self.subTest(arguments=arguments, headers=headers):
                 params = {"name": "mirrored", "arguments": arguments}

@@ -524,6 +524,68 @@ class Lifespans(unittest.TestCase):
             for _ in range(2):  # and again in a loop of its own
                 asyncio.run(main(self.server(asynchronous, True)))
 
+    def test_http_that_is_cancelled_twice_outlives_it_in_nothing(self):
+        """Cancel, wait a moment, cancel again: so programs end a task."""
+        found = []
+
+        @contextlib.contextmanager
+        def life(server):
+            yield
+            found.append("out")
+
+        server = quiet(lifespan=life)
+
+        @server.tool
+        async def waits() -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                found.append("cancelled")
+
+        @server.tool
+        def late() -> str:
+            found.append("late")
+
+        def post(name):
+            meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+            meta = {f"io.modelcontextprotocol/{k}": v for k, v in meta.items()}
+            params = {"name": name, "arguments": {}, "_meta": meta}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            data = json.dumps(body).encode()
+            head = (
+                "POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
+                "Content-Type: application/json\r\nAccept: application/json\r\n"
+                "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
+                f"Mcp-Name: {name}\r\nContent-Length: {len(data)}\r\n\r\n"
+            )
+            return head.encode() + data
+
+        async def main():
+            bound = asyncio.get_running_loop().create_future()
+            http = asyncio.ensure_future(
+                server.serve_http(port=0, ready=bound.set_result)
+            )
+            host, port = (await asyncio.wait_for(bound, PATIENCE))[0]
+            first, second = [await asyncio.open_connection(host, port) for _ in "12"]
+            first[1].write(post("waits"))
+            data = post("late")
+            second[1].write(data[:-5])
+            while not server._owes():
+                await asyncio.sleep(0.001)
+            for _ in range(2):
+                http.cancel()
+                await asyncio.wait([http], timeout=0.05)
+            self.assertTrue(http.done())
+            second[1].write(data[-5:])
+            with contextlib.suppress(ConnectionError):
+                self.assertEqual(await second[0].read(), b"")
+            self.assertEqual(server._loop.extra, [])
+            for _, writer in (first, second):
+                writer.close()
+
+        asyncio.run(main())
+        self.assertEqual(found, ["cancelled", "out"])
+
     def test_one_that_fails_is_not_half_entered(self):
         tries = []
 

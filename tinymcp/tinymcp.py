@@ -3517,7 +3517,9 @@ class _Core:
         """Whether this is meant as the answer to a question of ours: its call then ends
         with an error, since nobody will send another one."""
         session = peer.session
-        if type(message) is not dict or "method" in message or session is None:
+        if type(message) is not dict or session is None:
+            return False
+        if "method" in message and not message.keys() & {"result", "error"}:
             return False
         key = message.get("id")
         if type(key) not in (int, str) or key not in session.pending:
@@ -5178,6 +5180,8 @@ async def _run_fds(server: _Core, in_fd: int, outlet: _Outlet, stop: Any) -> Non
     lines = _Lines(server._limits.line)
 
     def feed(data: bytes) -> None:
+        if stop.is_set():
+            return  # a thread has read it, too late
         _receive_all(server, lines.feed(data), peer)
         if not data or outlet.broken:
             stop.set()
@@ -5317,21 +5321,24 @@ def _peer_credentials(writer: Any) -> Optional[Principal]:
     return Principal(f"uid:{user}", None)
 
 
-async def _serve_stream(server: _Core, reader: Any, writer: Any, loop: _Loop) -> None:
-    """One connection with newline framing, until its end (STD-09)."""
+async def _serve_stream(
+    server: _Core, reader: Any, writer: Any, loop: _Loop, stop: Any = None
+) -> None:
+    """One connection with newline framing, until its end (STD-09). What comes after
+    `stop` is set is not taken."""
     peer = _WriterPeer(server, writer, loop)
     peer.principal = _peer_credentials(writer)
     lines = _Lines(server._limits.line)
     try:
-        while True:
+        data = b"-"
+        while data:
             data = await reader.read(65536)
-            if not data:
+            if stop is not None and stop.is_set():
                 break
-            _receive_all(server, lines.feed(data), peer)
+            _receive_all(server, lines.feed(data) if data else lines.end(), peer)
             # Reading goes on while the peer writes more than it reads, up to here.
             if peer.transport.get_write_buffer_size() > server._limits.queue // 2:
                 await peer.drain()
-        _receive_all(server, lines.end(), peer)
         await peer.last_replies()
     except OSError:
         pass
@@ -6508,6 +6515,7 @@ class _Auth:
             if wrong:
                 raise ValueError(f"TINYMCP_TOKEN: {wrong}")
         self.tokens = _token_table(given)
+        self.patience = 10.0  # seconds for a verifier
         self.verifier = options["auth"]
         if self.verifier is not None and not callable(self.verifier):
             raise TypeError("auth= takes a function: token -> Principal or None")
@@ -6538,6 +6546,9 @@ class _Auth:
                 comment = [n for n, word in enumerate(words) if word[0] == "#"]
                 words = words[: comment[0]] if comment else words
                 wrong = _line_fault(words, found)
+                if len(words) == 2 and not line.endswith("\n"):
+                    # Half written, or on a full disk: its scopes may be missing.
+                    wrong = "a token of all rights on a line that has no end"
                 if wrong:
                     raise ValueError(f"{self.file}, line {number}: {wrong}")
                 if words:
@@ -6592,23 +6603,33 @@ class _Auth:
                 if self.resource not in meant:  # RFC 8707: for somebody else
                     principal = None
         expires = None if principal is None else principal.expires
-        if principal is None or (expires is not None and expires <= time.time()):
+        # NaN is later than nothing.
+        if principal is None or not (expires is None or expires > time.time()):
             raise self.deny("The token is not valid", "invalid_token")
         return self.expanded(principal)
 
     async def verified(self, token: str) -> Optional[Principal]:
         """What auth= says of a token. ValueError: it failed, which says nothing."""
+        import asyncio
+
         try:
             found = self.verifier(token)
             if hasattr(found, "__await__"):
-                found = await found
+                # Else clients without a token could take all connections.
+                found = await asyncio.wait_for(found, self.patience)
         except (Exception, SystemExit) as error:
             text = f"auth= raised {type(error).__name__}: {error}"
             raise ValueError(text) from error
         if found is not None and not isinstance(found, Principal):
             raise ValueError(f"auth= returns a Principal or None, not {found!r:.80}")
-        if found is not None and type(found.expires) not in (_NULL, *_NUMBER):
+        if found is None:
+            return None
+        if type(found.subject) is not str:
+            raise ValueError(f"auth=: subject is a str, not {found.subject!r:.80}")
+        if type(found.expires) not in (_NULL, *_NUMBER):
             raise ValueError(f"auth=: expires is in seconds, not {found.expires!r:.80}")
+        if not isinstance(found.audience or "", (str, list, tuple, set, frozenset)):
+            raise ValueError(f"auth=: audience has names, not {found.audience!r:.80}")
         return found
 
     def known(self, token: str) -> Any:
@@ -6693,12 +6714,14 @@ def _tls(options: dict[str, Any]) -> Any:
 
 
 def _certificate_principal(writer: Any) -> Any:
-    """The client certificate's common name as the principal, if there is one."""
+    """The client certificate's common name as the principal, or its whole subject: two
+    without a name are two."""
     certificate = writer.get_extra_info("peercert")
     if not certificate:
         return None
     names = {key: value for part in certificate["subject"] for key, value in part}
-    return Principal("cert:" + names.get("commonName", ""), None)
+    name = names.get("commonName") or ",".join(f"{k}={v}" for k, v in names.items())
+    return Principal(f"cert:{name or certificate['serialNumber']}", None)
 
 
 def _descriptors(wanted: int) -> int:
@@ -6722,6 +6745,7 @@ class _Endpoint:
         self.paths = (path, path.rstrip("/") + "/")
         auth = _Auth(options, path)
         guarded = auth.tokens or auth.file or auth.verifier
+        auth.patience = server._limits.head_timeout
         self.auth: Any = auth if guarded else None
         if auth.exposed:
             text = f"everybody on this machine can read {auth.file}: chmod 600 it"
@@ -6985,9 +7009,9 @@ class _Endpoint:
             return f"Mcp-Name differs from params.{member}, or is missing"
         if method == "tools/call":
             tool = self.server._registry.tool.items.get(value)
-            arguments = params.get("arguments")
+            arguments = params.get("arguments") or {}
             if tool is not None and tool.headers and type(arguments) is dict:
-                return _param_fault(headers, tool.headers, arguments)
+                return _param_fault(head, tool.headers, arguments)
         return None
 
     # Legacy sessions
@@ -7087,8 +7111,7 @@ class _Endpoint:
             if reader is not None:
                 reader.end_stream()
         await self.loop.drain(self.server._limits.grace)
-        for session in list(self.sessions.values()):
-            session.end()
+        self.refuse()
         for connection in list(self.connections):
             connection.close()
         end = time.monotonic() + 1.0  # for what is still to be written
@@ -7097,6 +7120,23 @@ class _Endpoint:
         for connection in list(self.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # an abort takes a turn of the loop
+
+    def refuse(self) -> None:
+        """No handler begins any more."""
+
+        def handle(exchange: _Exchange, body: Any) -> None:
+            raise _HttpError(503, "The server has ended")
+
+        self.handle = handle  # type: ignore[method-assign]  # no check for each request
+        for session in list(self.sessions.values()):
+            session.end()
+
+    def over(self) -> None:
+        """Also where close() was cut short."""
+        self.refuse()
+        for connection in list(self.connections):
+            connection.lost(final=True)
+            connection.transport.abort()
         self.loop.extra.remove(self.tick)
 
 
@@ -7104,15 +7144,33 @@ def _subject(principal: Any) -> Optional[str]:
     return None if principal is None else principal.subject
 
 
+async def _stop_listening(servers: list[Any]) -> None:
+    """A server that is closed between an accept and the step that makes it a connection
+    leaves a transport that fails in its __del__ (Python 3.13)."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    for sock in [sock for server in servers for sock in server.sockets]:
+        with contextlib.suppress(NotImplementedError, OSError, RuntimeError):
+            loop.remove_reader(sock.fileno())
+    try:
+        for _ in range(3):
+            await asyncio.sleep(0)
+    finally:
+        for server in servers:
+            server.close()
+
+
 def _is_loopback(host: str) -> bool:
     return host in _LOOPBACK or host.startswith("127.")
 
 
-def _param_fault(
-    headers: dict[str, str], wanted: Any, arguments: dict[str, Any]
-) -> Optional[str]:
+def _param_fault(head: _Head, wanted: Any, arguments: dict[str, Any]) -> Optional[str]:
     """Compare Mcp-Param-* with the arguments that they mirror (HTM-13)."""
+    headers = head.headers
     for name, path in wanted:
+        if name in head.repeated:
+            return f"{name} is there more than once"
         value: Any = arguments
         for step in path:
             value = value.get(step) if type(value) is dict else None
@@ -7606,7 +7664,8 @@ class Server(_Core):
             way = "python3 -m tinymcp run APP --http 8000"
             self._log("info", f"speaking MCP on stdin; for HTTP: {way}")
         outlet = _Outlet(out_fd, self._limits.queue)
-        manager = self._exit = self._lifespan(self) if self._lifespan else None
+        with _blaming_lifespan():
+            manager = self._exit = self._lifespan(self) if self._lifespan else None
         if loop or hasattr(manager, "__aenter__") or self._has_async():
             main = functools.partial(_run_fds, self, in_fd, outlet)
             return self._run_loop(main, outlet)
@@ -7614,9 +7673,9 @@ class Server(_Core):
         turns = _Turns(self, in_fd, outlet)
 
         def run() -> None:
-            with _blaming_lifespan(), contextlib.ExitStack() as stack:
-                if manager:
-                    self._lifespan_value = stack.enter_context(manager)
+            if manager is None:
+                return turns.run()
+            with _blaming_lifespan(), manager as self._lifespan_value:
                 turns.run()
 
         self._mode = "blocking"
@@ -7676,8 +7735,8 @@ class Server(_Core):
         loop: _Loop = self._loop
         async with loop.entering:
             if not self._users and self._lifespan:
-                manager, self._exit = self._exit or self._lifespan(self), None
                 with _blaming_lifespan():
+                    manager, self._exit = self._exit or self._lifespan(self), None
                     self._lifespan_value = await _enter(manager)
                 self._exit = manager
             self._users += 1
@@ -7694,10 +7753,11 @@ class Server(_Core):
             return
         self._mode = None
         manager, self._exit = self._exit, None
-        if hasattr(manager, "__aexit__"):
-            await manager.__aexit__(None, None, None)
-        elif manager is not None:
-            manager.__exit__(None, None, None)
+        with _blaming_lifespan():
+            if hasattr(manager, "__aexit__"):
+                await manager.__aexit__(None, None, None)
+            elif manager is not None:
+                manager.__exit__(None, None, None)
 
     async def serve(self, reader: Any, writer: Any) -> None:
         """Serve one asyncio reader and writer (socket, UART, pipe) until its end."""
@@ -7708,24 +7768,26 @@ class Server(_Core):
         import asyncio
 
         _clear_socket(path)
-        free = _descriptors(self._limits.connections)
+        most = _descriptors(self._limits.connections)
+        connections: set[Any] = set()  # their tasks
 
         async def connected(reader: Any, writer: Any) -> None:
-            nonlocal free
-            if not free:
+            if len(connections) >= most:
                 text = "Too many connections"
                 writer.write(_error_bytes(_NO_ID, TOO_MANY_REQUESTS, text) + b"\n")
                 writer.close()
                 return
-            free -= 1
+            task = asyncio.current_task()
+            connections.add(task)
             with contextlib.suppress(asyncio.CancelledError):  # 3.11 would log it
-                await _serve_stream(self, reader, writer, self._loop)
-            free += 1
+                await _serve_stream(self, reader, writer, self._loop, stop)
+            connections.remove(task)
 
         mask = os.umask(0o077)
         try:
             server = await asyncio.start_unix_server(connected, path, backlog=1)
-            _queue(server, free)
+            _queue(server, most)
+            made = os.stat(path)
         except OSError as error:
             text = f"cannot listen on {path}: {error.strerror or error}"
             raise OSError(error.errno, text) from None
@@ -7733,11 +7795,16 @@ class Server(_Core):
             os.umask(mask)
         self._log("info", f"serving on {path}")
         await stop.wait()
-        server.close()
+        await _stop_listening([server])
+        with contextlib.suppress(OSError):  # 3.13 has removed it
+            if os.path.samestat(os.stat(path), made):  # not that of a successor
+                os.unlink(path)
         _finish(self)
         await self._loop.drain(self._limits.grace)
-        with contextlib.suppress(OSError):  # 3.13 has removed it
-            os.unlink(path)
+        for task in connections:  # no handler begins after the end of the lifespan
+            task.cancel()
+        if connections:
+            await asyncio.wait(connections, timeout=1.0)
 
     async def serve_http(
         self,
@@ -7790,16 +7857,13 @@ class Server(_Core):
                 ready(addresses)
             await stop.wait()
         finally:
-            # A server that is closed between an accept and the step that makes it a
-            # connection leaves a transport that fails in its __del__ (Python 3.13).
-            for sock in [sock for server in servers for sock in server.sockets]:
-                with contextlib.suppress(NotImplementedError, OSError, RuntimeError):
-                    loop.loop.remove_reader(sock.fileno())
-            for _ in range(3):
-                await asyncio.sleep(0)
-            for server in servers:
-                server.close()
-            await endpoint.close()
+            try:
+                await _stop_listening(servers)
+                await endpoint.close()
+            finally:  # cancelled once more: the end is near, and so is the lifespan's
+                endpoint.over()
+                for _ in range(3):  # turns until cancelled handlers are through
+                    await asyncio.sleep(0)
 
 
 class _Here(_Peer):
