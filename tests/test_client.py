@@ -1918,6 +1918,68 @@ class SubscriptionTest(Logged):
                 self.assertEqual(client.protocol_version, LEGACY)
                 self.assertEqual(len(server.sent("tools/call")), before + 1)
 
+    async def test_a_subscription_of_a_server_that_is_legacy_now(self):
+        """It goes on there: one resources/subscribe, and what changed meanwhile."""
+        error = {"jsonrpc": "2.0", "error": {"code": -32000, "message": "no session"}}
+        sleep = asyncio.sleep
+
+        async def soon(seconds):
+            await sleep(0)
+
+        for refusal in (response(400, b""), response(400, error)):
+            legacy, modern = Script("legacy"), Script("modern")
+            served = [over_http(modern)]
+            writers = []
+
+            async def answer(
+                request, writer, served=served, writers=writers, refusal=refusal
+            ):
+                post = request.method == "POST"
+                listens = post and request.json["method"] == "subscriptions/listen"
+                if listens and not writers:
+                    writers.append(writer)
+                    meta = {META + "subscriptionId": request.json["id"]}
+                    params = {
+                        "notifications": {"resourceSubscriptions": ["x://1"]},
+                        "_meta": meta,
+                    }
+                    method = "notifications/subscriptions/acknowledged"
+                    writer.write(
+                        SSE + b"\r\n" + event({"method": method, "params": params})
+                    )
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
+                    return None
+                if listens:
+                    return refusal
+                return await served[0](request, writer)
+
+            async with FakeHttp(answer) as server, self.client(server.url) as client:
+                async with client.subscribe("x://1") as changes:
+                    served[0] = over_http(legacy, session="s")
+                    with mock.patch.object(asyncio, "sleep", soon):
+                        writers[0].transport.abort()
+                        change = await asyncio.wait_for(changes.__anext__(), 5)
+                    self.assertEqual(change.uri, "x://1")
+                    self.assertFalse(client.modern)
+            self.assertEqual(len(legacy.sent("resources/subscribe")), 1)
+
+    async def test_an_error_of_a_tool_is_no_reason_to_doubt_its_server(self):
+        def fail(params):
+            raise Failure(-32000, "closed")
+
+        script = Script(tools__call=fail)
+
+        async def answer(request, writer):
+            return response(200, await script.reply(request.json))
+
+        async with FakeHttp(answer) as server, self.client(server.url) as client:
+            for _ in range(3):
+                with self.assertRaisesRegex(MCPError, "closed"):
+                    await client.call_tool("t")
+        self.assertEqual(len(script.sent("server/discover")), 1)
+        self.assertEqual(len(script.sent("tools/list")), 1)
+
     async def test_sessions_that_end_at_once(self):
         """None is begun for ever; a call that succeeds begins a new row of them."""
         script, stood, paused = Script("legacy"), [], []

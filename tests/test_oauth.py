@@ -721,6 +721,63 @@ class OAuthTest(unittest.IsolatedAsyncioTestCase):
             await self.call(world)
             self.assertEqual(len(world.authorizations), 1)
 
+    async def test_a_server_of_2025_03_26_that_answers_500(self):
+        """Its own metadata counts; without any it may be down, which is told."""
+        for there in (True, False):
+            async with World() as world:
+                answer = world.answer
+
+                async def broken(request, writer, there=there, answer=answer):
+                    path = request.path
+                    if path.startswith(PATH) or (path == SERVER_PATH and not there):
+                        return response(500, b"")
+                    return await answer(request, writer)
+
+                world.http._answer = broken
+                if there:
+                    await self.call(world)
+                else:
+                    with self.assertRaisesRegex(module.ConnectionLost, "HTTP 500"):
+                        await self.call(world)
+                self.assertEqual(len(world.authorizations), int(there))
+
+    async def test_a_refresh_token_that_is_refused_in_any_words(self):
+        """Not for ever: after three times in a row a person signs in again."""
+        async with World(refresh=True) as world:
+            auth, answer = self.auth(world), world.answer
+
+            async def refuse(request, writer):
+                if request.path == "/token" and b"=refresh_token" in request.body:
+                    return response(400, {"error": "invalid_request"})
+                return await answer(request, writer)
+
+            async with Client(world.url, auth=auth) as client:
+                world.http._answer = refuse
+                world.valid = set()
+                for _ in range(2):
+                    with self.assertRaisesRegex(AuthorizationError, "renewed now"):
+                        await client.ping()
+                await client.ping()
+            self.assertEqual(len(world.authorizations), 2)
+
+    async def test_a_storage_that_fails_ends_a_subscription(self):
+        class Full(MemoryStorage):
+            full = False
+
+            def save(self, key, value):
+                if self.full:
+                    raise OSError("no space")
+                super().save(key, value)
+
+        async with World(refresh=True) as world:
+            storage = Full()
+            auth = self.auth(world, storage=storage)
+            async with Client(world.url, auth=auth) as client:
+                world.valid, storage.full = set(), True
+                opening = client.subscribe("x://1").__aenter__()
+                with self.assertRaisesRegex(OSError, "no space"):
+                    await asyncio.wait_for(opening, 5)
+
     async def test_a_refresh_token_that_is_spent(self):
         """Refused for good: a person signs in again."""
         for status, error in (

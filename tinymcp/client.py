@@ -547,7 +547,7 @@ class Subscription:
     async def mend(self) -> None:
         try:
             await self._client._ensure()
-        except (ClientError, MCPError) as error:
+        except Exception as error:  # of OAuth, too
             self.finish(error)
 
     async def resume(self) -> None:
@@ -563,7 +563,7 @@ class Subscription:
             return
         try:
             await self._subscribe()
-        except (ClientError, MCPError) as error:
+        except Exception as error:  # of OAuth, too
             self.finish(error)
         else:
             self._missed()
@@ -596,14 +596,19 @@ class Subscription:
                     return await self.resume()
                 await self._stream()
                 return self.finish(None)  # the server ended it in good order
-            except MCPError as error:
-                return self.finish(error)
-            except ClientError as error:
+            except (ClientError, MCPError) as error:
+                refused = self._call is not None and self._call.refused
+                if refused and isinstance(error, (HttpStatusError, MCPError)):
+                    client._doubt(error)  # a legacy server may be there now
+                if isinstance(error, MCPError) and client._agreed:
+                    return self.finish(error)
                 failures = 1 if self._acknowledged(self._call) else failures + 1
                 streamless = client._transport.lost is not None and not client._restart
                 early = not self._ready.is_set()
                 if streamless or early or failures > client.limits.retries:
                     return self.finish(error)
+            except Exception as error:  # of OAuth: its storage, the callbacks
+                return self.finish(error)
             pause = 2 ** (failures - 1) * (0.5 + os.urandom(1)[0] / 256)
             await asyncio.sleep(min(pause, 30.0))
 
@@ -874,7 +879,7 @@ class Client:
                 pause = 2 ** (number - 2) * (0.5 + os.urandom(1)[0] / 256)
                 await asyncio.sleep(min(pause, 30.0))
             await self._ensure()
-        except (ClientError, MCPError) as error:
+        except Exception as error:  # of OAuth, too
             for subscription in list(self._watching):
                 subscription.finish(error)
 
@@ -1083,9 +1088,6 @@ class Client:
         except _SessionLost:
             await self._in_time(self._renew(session), method, options)
             return await self._send(method, params, **options)
-        except (HttpStatusError, MCPError) as error:
-            self._doubt(error)
-            raise
 
     def _doubt(self, error: Union[HttpStatusError, MCPError]) -> None:
         """A refusal that no modern server gives: another one may have taken its place.
@@ -1160,6 +1162,10 @@ class Client:
             self._cancel(
                 call, "timed out" if isinstance(error, RequestTimeout) else "given up"
             )
+            raise
+        except (HttpStatusError, MCPError) as error:
+            if call.refused:  # else an error of the tool itself
+                self._doubt(error)
             raise
         finally:
             call.close()

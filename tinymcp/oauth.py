@@ -46,6 +46,7 @@ _SIGN_IN = 300.0  # seconds for a person to sign in
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 # What says that a refresh token is of no more use (RFC 6749 5.2); the last is GitHub's.
 _SPENT = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}
+_REFUSALS = 3  # in a row, in whatever words: the refresh token is spent
 _NOT_NOW = "the token could not be renewed now"
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _JSON = {"Accept": "application/json"}
@@ -296,10 +297,15 @@ class _Place:
         return value if isinstance(value, list) else []
 
 
-async def _discover_2025_03_26(http: _Http, url: str) -> _Place:
-    """Before there was such metadata, the origin was the authorization server."""
+async def _discover_2025_03_26(
+    http: _Http, url: str, trouble: Optional[ConnectionLost] = None
+) -> _Place:
+    """Before there was such metadata, the origin was the authorization server. Where
+    it may be down for a moment, only what it says counts, and no guess."""
     base = f"{http.url.scheme}://{http.url.authority}"
     metadata = await _document(http, base + "/.well-known/oauth-authorization-server")
+    if metadata is None and trouble is not None:
+        raise trouble
     if metadata is None:
         names = {"authorization": "authorize", "token": "token"}
         metadata = {
@@ -315,12 +321,20 @@ async def _discover_2025_03_26(http: _Http, url: str) -> _Place:
     return _Place(http.url, _canonical(url), metadata, None)
 
 
-async def _discover(http: _Http, hint: Optional[str], wanted: Optional[str]) -> _Place:
-    """Everything about authorization at the server behind http.url."""
-    url = http.url.text
-    document = await _resource_metadata(http, hint)
+async def _discover(
+    http: _Http, hint: Optional[str], wanted: Optional[str], known: bool
+) -> _Place:
+    """Everything about authorization at the server behind http.url; known: there is a
+    token that another place would give up."""
+    url, document, trouble = http.url.text, None, None
+    try:
+        document = await _resource_metadata(http, hint)
+    except ConnectionLost as error:  # some answer 500 to what they do not know
+        if known:
+            raise
+        trouble = error
     if document is None:
-        place = await _discover_2025_03_26(http, url)
+        place = await _discover_2025_03_26(http, url, trouble)
         if wanted is not None and wanted != place.issuer:
             text = f"{place.issuer} is in charge, the credentials are for {wanted}"
             raise AuthorizationError(text)
@@ -487,6 +501,7 @@ class OAuth:
         self._token: Optional[Json] = None
         self._loaded = False
         self._asked: set[str] = set()  # scopes that were asked for so far
+        self._refusals = 0  # of the refresh token, in a row
 
     # What the transport calls
 
@@ -531,7 +546,7 @@ class OAuth:
             if status == 403 and (not lacking or self._asked >= {*scopes}):
                 return False
             hint = challenge.get("resource_metadata")
-            place = await _discover(http, hint, self._issuer)
+            place = await _discover(http, hint, self._issuer, token is not None)
             known = token is not None and token.get("issuer") == place.issuer
             if status == 401 and token is not None and known and "renew" not in tried:
                 tried.add("renew")
@@ -559,13 +574,14 @@ class OAuth:
         """
         try:
             if "refresh_token" in token:
-                place = place or await _discover(http, None, self._issuer)
+                place = place or await _discover(http, None, self._issuer, True)
                 if await self._refresh(http, place, token):
                     return
         except ConnectionLost as error:
             raise ConnectionLost(f"{_NOT_NOW}: {error}") from error
         except AuthorizationError as error:
-            if not error.spent:
+            self._refusals += 1
+            if not error.spent and self._refusals < _REFUSALS:
                 raise AuthorizationError(f"{_NOT_NOW}: {error}") from error
         self._token = None
 
@@ -624,7 +640,7 @@ class OAuth:
         lasts = answer.get("expires_in")
         if isinstance(lasts, (int, float)) and not isinstance(lasts, bool):
             token["expires_at"] = time.time() + min(lasts, 1e9)  # no float beyond
-        self._token = token
+        self._token, self._refusals = token, 0
         self._storage.save("token " + _canonical(http.url.text), token)
 
     async def _redeem(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
+import sys
 import threading
 import time
 
@@ -319,6 +320,7 @@ class _Call:
         "maximum",
         "message",
         "progress",
+        "refused",
         "reset",
         "started",
         "timeout",
@@ -344,6 +346,7 @@ class _Call:
         self.timer: Optional[asyncio.TimerHandle] = None
         self.timeout = self.maximum = 0.0
         self.reset = False
+        self.refused = False  # answered with an HTTP status of 400 or more
         self.tried: set[str] = set()  # what was done to be authorized
 
     @property
@@ -1140,10 +1143,9 @@ class _Child(_Stream):
         process = self.process
         if process is None or process.returncode is not None:
             return
-        import warnings
-
-        text = f"unclosed client of {self.target}"
-        warnings.warn(text, ResourceWarning, stacklevel=1, source=self)
+        if sys.is_finalizing():  # no thread begins any more, nothing is imported
+            self._signal(9)  # SIGKILL
+            return
         self._signal(signal.SIGTERM)
         ending = threading.Thread(
             target=_end_process, args=(process, self._limits.grace), daemon=True
@@ -1152,6 +1154,10 @@ class _Child(_Stream):
             ending.start()
         except RuntimeError:  # the interpreter ends
             self._signal(signal.SIGKILL)
+        import warnings
+
+        text = f"unclosed client of {self.target}"  # last: it raises with -W error
+        warnings.warn(text, ResourceWarning, stacklevel=1, source=self)
 
     async def open(self) -> None:
         try:
@@ -1437,9 +1443,11 @@ class _HttpTransport:
         call: Optional[_Call] = None,
         again: bool = True,
         ask: bool = True,
+        tried: Optional[set[str]] = None,
     ) -> _Connection:
         """One exchange, and more of them when the server asks for authorization."""
-        tried = set() if call is None else call.tried
+        if tried is None:
+            tried = set() if call is None else call.tried
         while True:
             all_headers = [*self._fixed, *headers]
             if self._auth is not None:
@@ -1522,6 +1530,7 @@ class _HttpTransport:
         named = type(id) is int and id == call.id
         unnamed = isinstance(message, dict) and id is None and "error" in message
         status = connection.status
+        call.refused = status >= 400
         if status == 404 and session and not named:
             call.fail(_SessionLost("the server ended the session"))
         elif named or unnamed:
@@ -1574,11 +1583,16 @@ class _HttpTransport:
 
     # The GET stream and the end of a legacy session
 
-    async def _get(self, last_id: str, call: Optional[_Call] = None) -> _Connection:
+    async def _get(
+        self,
+        last_id: str,
+        call: Optional[_Call] = None,
+        tried: Optional[set[str]] = None,
+    ) -> _Connection:
         headers = [("Accept", "text/event-stream"), *self._of_session()]
         if last_id:
             headers.append(("Last-Event-ID", last_id))
-        connection = await self._authorized("GET", headers, b"", call)
+        connection = await self._authorized("GET", headers, b"", call, tried=tried)
         if connection.status != 200 or connection.media_type != "text/event-stream":
             self._http.give(connection, call)
             raise HttpStatusError(connection.status, f"no stream: {connection.status}")
@@ -1595,15 +1609,18 @@ class _HttpTransport:
     async def _stand(self, ready: asyncio.Future[None]) -> None:
         sse, failures, brief = _Sse(self._limits.message), 0, 0
         lost, stood = ConnectionLost("no stream"), False
+        tried: set[str] = set()  # nobody signs in again for one that does not stand
         while failures <= self._limits.retries:
             try:
-                connection = await self._get(sse.last_id)
+                connection = await self._get(sse.last_id, tried=tried)
                 _finish(ready)
                 failures, stood = 0, True
                 count, began = sse.count, time.monotonic()
                 await self._events(connection, sse)
                 useful = sse.count > count or time.monotonic() - began > _BRIEF
                 brief = 0 if useful else brief + 1
+                if time.monotonic() - began > _BRIEF:
+                    tried.clear()
             except HttpStatusError as error:
                 # 404: the session is over; at first, as 405: it offers no such stream.
                 if error.status == 404 and stood and self.session:
