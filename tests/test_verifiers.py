@@ -61,6 +61,13 @@ class Signed(unittest.TestCase):
             token({**good, "exp": now - 5}),
             token({**good, "exp": "9999999999"}),
             token({**good, "exp": True}),
+            token({**good, "exp": float("nan")}),
+            token({**good, "exp": float("inf")}),
+            token({**good, "exp": 10**400}),
+            token({**good, "nbf": float("nan")}),
+            token({**good, "aud": 5}),
+            token({**good, "aud": ["x", 5]}),
+            token({**good, "scope": ["x", 5]}),
             token({**good, "nbf": now + 60}),
             token({**good, "nbf": "0"}),
             token({**good, "sub": 5}),
@@ -78,7 +85,8 @@ class Signed(unittest.TestCase):
 class Introspected(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.asked = asked = []
+        cls.asked, cls.proceed = [], threading.Event()
+        asked = cls.asked
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
@@ -96,8 +104,18 @@ class Introspected(unittest.TestCase):
                     "html": (200, b"<html>"),
                     "fail": (500, b""),
                     "away": (302, b""),
+                    "nan": (200, b'{"active":true,"sub":"a","exp":NaN}'),
+                    "audience": (200, b'{"active":true,"sub":"a","aud":5}'),
+                    "scopes": (200, b'{"active":true,"sub":"a","scope":[5]}'),
+                    "slow": (200, b'{"active":true,"sub":"a"}'),
+                    "odd status": (200, b""),
                 }
                 status, body = answers[form["token"][0]]
+                if form["token"][0] == "odd status":
+                    self.wfile.write(b"nonsense\r\n\r\n")
+                    return
+                if form["token"][0] == "slow":
+                    cls.proceed.wait(10)
                 self.send_response(status)
                 if status == 302:
                     self.send_header("Location", "/elsewhere")
@@ -129,12 +147,28 @@ class Introspected(unittest.TestCase):
             who = await verify("good")
             self.assertEqual((who.subject, who.audience), ("anna", "x"))
             self.assertEqual(who.scopes, {"a", "b"})
-            for bad in ("off", "odd", "list", "html", "fail", "away", "x" * 20000):
+            for bad in ("off", "x" * 20000, "nan", "audience", "scopes"):
                 self.assertIsNone(await verify(bad), bad)
 
         asyncio.run(main())
         basic = "Basic " + base64.b64encode(b"me:a%3Ab").decode()
         self.assertEqual(self.asked[0], (basic, "good"))
+
+    def test_no_answer_says_nothing_of_a_token(self):
+        """It raises, which is 503 for a client; None made it throw its token away."""
+        kinds = ("odd", "list", "html", "fail", "away", "odd status", "slow")
+        verify = Introspection(self.url, "me", "s", timeout=0.2)
+
+        async def main():
+            for kind in kinds:
+                error = (OSError, ValueError, asyncio.TimeoutError)
+                with self.subTest(kind), self.assertRaises(error):
+                    await verify(kind)
+            self.assertEqual(verify.kept, {})
+            self.proceed.set()
+            self.assertEqual((await verify("slow")).subject, "a")
+
+        asyncio.run(main())
 
     def test_answers_are_kept_for_a_while(self):
         verify = Introspection(self.url, "me", "s")
@@ -153,9 +187,10 @@ class Introspected(unittest.TestCase):
         asyncio.run(main())
         self.assertEqual([name for _, name in self.asked], ["good", "off", "good"])
 
-    def test_nobody_there_is_a_no(self):
+    def test_nobody_there_says_nothing_of_a_token(self):
         verify = Introspection("http://127.0.0.1:9/x", "me", "s", timeout=1)
-        self.assertIsNone(verify.ask("good"))
+        with self.assertRaises(OSError):
+            verify.ask("good")
 
     def test_the_endpoint_is_https_or_local(self):
         for url in ("http://as.example/x", "ftp://localhost/x"):

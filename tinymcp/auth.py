@@ -25,18 +25,32 @@ if TYPE_CHECKING:
 __all__ = ["HS256", "Introspection"]
 
 _LONGEST = 16384  # bytes of a token, and of an answer about one
+_FOREVER = 1e15  # seconds; what is beyond is no time, as infinity and NaN are none
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and -_FOREVER < value < _FOREVER  # type: ignore[operator]
+
+
+def _names(value: object) -> Optional[list[str]]:
+    """A list of names, or one of them; None if it is neither."""
+    value = [value] if isinstance(value, str) else value
+    fine = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return value if fine else None  # type: ignore[return-value]
 
 
 def _principal(claims: dict[str, Any]) -> Optional[Principal]:
-    """The principal of verified claims; None without a subject or a sane expiry."""
+    """The principal of verified claims; None if one is not what it has to be."""
     subject = claims.get("sub") or claims.get("username") or claims.get("client_id")
-    expires = claims.get("exp")
-    scope = claims.get("scope", "")
-    scopes = scope.split() if isinstance(scope, str) else scope
-    timed = expires is None or type(expires) in (int, float)
-    if not isinstance(subject, str) or not timed or not isinstance(scopes, list):
+    expires, scope, audience = claims.get("exp"), claims.get("scope"), claims.get("aud")
+    scopes = _names(scope.split() if isinstance(scope, str) else scope or [])
+    if not isinstance(subject, str) or scopes is None:
         return None
-    return Principal(subject, map(str, scopes), claims.get("aud"), expires, claims)
+    if not (expires is None or _is_time(expires)):
+        return None
+    if audience is not None and _names(audience) is None:
+        return None
+    return Principal(subject, scopes, audience, expires, claims)
 
 
 def _base64url(text: str) -> bytes:
@@ -84,7 +98,7 @@ class HS256:
         mac = hmac.new(self.secret, signed.encode("ascii"), hashlib.sha256).digest()
         if not hmac.compare_digest(mac, _base64url(signature)):
             return None
-        if type(payload) is not dict or type(payload.get("exp")) not in (int, float):
+        if type(payload) is not dict or not _is_time(payload.get("exp")):
             return None
         now = time.time()
         if payload["exp"] + self.leeway <= now:
@@ -93,7 +107,7 @@ class HS256:
         if self.issuer is not None and payload.get("iss") != self.issuer:
             return None
         begins = payload.get("nbf", 0)
-        if type(begins) not in (int, float) or begins - self.leeway > now:
+        if not _is_time(begins) or begins - self.leeway > now:
             return None
         return payload
 
@@ -103,8 +117,8 @@ class Introspection:
 
     url: the introspection endpoint (https, or http on loopback). client_id, secret: how
     we authenticate there (Basic). keep: seconds that an answer is kept, never beyond
-    `exp`; 0 asks each time. timeout: seconds for one question; without an answer a
-    token is not valid.
+    `exp`; 0 asks each time. timeout: seconds for one question. Without an answer it
+    raises, since nothing is known of the token then: the client is told to come again.
     """
 
     def __init__(
@@ -137,7 +151,8 @@ class Introspection:
         if due > now:
             return principal
         loop = asyncio.get_running_loop()
-        principal = await loop.run_in_executor(None, self.ask, token)
+        asking = loop.run_in_executor(None, self.ask, token)
+        principal = await asyncio.wait_for(asking, self.timeout)
         if self.keep:
             if len(self.kept) >= 1024:  # the oldest half goes
                 for key in list(self.kept)[:512]:
@@ -147,8 +162,9 @@ class Introspection:
         return principal
 
     def ask(self, token: str) -> Optional[Principal]:
-        """One question (RFC 7662 section 2); None for any answer but a clear yes."""
-        from urllib.error import URLError
+        """One question (RFC 7662 section 2): None for a clear no. OSError or ValueError
+        if there is no answer, or none about the token."""
+        from http.client import HTTPException
         from urllib.parse import urlencode
         from urllib.request import (
             HTTPRedirectHandler,
@@ -171,9 +187,19 @@ class Introspection:
             handlers.append(HTTPSHandler(context=self.context))
         try:
             with build_opener(*handlers).open(request, timeout=self.timeout) as reply:
-                claims = json.loads(reply.read(_LONGEST))
-        except (URLError, OSError, ValueError):
-            return None
-        if type(claims) is not dict or claims.get("active") is not True:
-            return None
-        return _principal(claims)
+                claims = json.loads(self.read(reply))
+        except HTTPException as error:
+            raise OSError(f"no answer about a token: {error!r}") from error
+        if type(claims) is not dict or type(claims.get("active")) is not bool:
+            raise ValueError("an answer about a token that says nothing of it")
+        return _principal(claims) if claims["active"] else None
+
+    def read(self, reply: Any) -> bytes:
+        """The body; a byte now and then does not hold the thread for ever."""
+        data, end = b"", time.monotonic() + self.timeout
+        while len(data) < _LONGEST and time.monotonic() < end:
+            piece = reply.read1(_LONGEST)
+            if not piece:
+                break
+            data += piece
+        return data
