@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Ready token verifiers for servers: run("http", auth=Introspection(...)).
 
-A verifier is any function(token) -> Principal or None, sync or async. These two are for
-token introspection (RFC 7662) and for JSON Web Tokens signed with HS256 (RFC 7519).
+A verifier is any function(token) -> Principal or None, sync or async; one that raises
+has said nothing of the token. These two are for token introspection (RFC 7662) and for
+JSON Web Tokens signed with HS256 (RFC 7519).
 Signatures with public keys need a cryptography library: verify with one and return a
 Principal.
 """
@@ -13,6 +14,7 @@ import asyncio
 import binascii
 import hashlib
 import hmac
+import io
 import json
 import time
 
@@ -20,35 +22,36 @@ from .tinymcp import Principal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Optional
 
 __all__ = ["HS256", "Introspection"]
 
 _LONGEST = 16384  # bytes of a token, and of an answer about one
-_FOREVER = 1e15  # seconds; what is beyond is no time, as infinity and NaN are none
+_LATE = "the introspection endpoint did not answer in time"
 
 
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and -_FOREVER < value < _FOREVER  # type: ignore[operator]
+def _moment(value: Any) -> bool:
+    """Whether a claim is a time: a number of seconds that 64 bits hold. NaN compares
+    as false with any clock and Infinity never comes: neither may pass for a time."""
+    return type(value) in (int, float) and abs(value) <= 2**63
 
 
-def _names(value: object) -> Optional[list[str]]:
-    """A list of names, or one of them; None if it is neither."""
-    value = [value] if isinstance(value, str) else value
-    fine = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    return value if fine else None  # type: ignore[return-value]
+def _texts(value: Any) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)
 
 
 def _principal(claims: dict[str, Any]) -> Optional[Principal]:
-    """The principal of verified claims; None if one is not what it has to be."""
-    subject = claims.get("sub") or claims.get("username") or claims.get("client_id")
-    expires, scope, audience = claims.get("exp"), claims.get("scope"), claims.get("aud")
-    scopes = _names(scope.split() if isinstance(scope, str) else scope or [])
-    if not isinstance(subject, str) or scopes is None:
-        return None
-    if not (expires is None or _is_time(expires)):
-        return None
-    if audience is not None and _names(audience) is None:
+    """The principal of verified claims; None without a subject, or where a claim is
+    not of its type. A member that is null counts as left out, but for the scope."""
+    names = map(claims.get, ("sub", "username", "client_id"))
+    subject = next((name for name in names if name not in (None, "")), None)
+    audience, expires, begins = map(claims.get, ("aud", "exp", "nbf"))
+    scope = claims.get("scope", "")
+    scopes = scope.split() if isinstance(scope, str) else scope
+    timed = all(when is None or _moment(when) for when in (expires, begins))
+    meant = audience is None or isinstance(audience, str) or _texts(audience)
+    if not (isinstance(subject, str) and timed and meant and _texts(scopes)):
         return None
     return Principal(subject, scopes, audience, expires, claims)
 
@@ -98,7 +101,7 @@ class HS256:
         mac = hmac.new(self.secret, signed.encode("ascii"), hashlib.sha256).digest()
         if not hmac.compare_digest(mac, _base64url(signature)):
             return None
-        if type(payload) is not dict or not _is_time(payload.get("exp")):
+        if type(payload) is not dict or not _moment(payload.get("exp")):
             return None
         now = time.time()
         if payload["exp"] + self.leeway <= now:
@@ -107,9 +110,37 @@ class HS256:
         if self.issuer is not None and payload.get("iss") != self.issuer:
             return None
         begins = payload.get("nbf", 0)
-        if not _is_time(begins) or begins - self.leeway > now:
+        if not _moment(begins) or begins - self.leeway > now:
             return None
         return payload
+
+
+class _Timed(io.RawIOBase):
+    """A socket as http.client uses one, whose steps share the time that is left: bytes
+    that drip in one by one do not begin it anew, as they would a socket's time-out."""
+
+    def __init__(self, sock: Any, left: Callable[[], float]) -> None:
+        self.sock, self.left = sock, left
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self.sock.settimeout(self.left())
+            view = view[self.sock.send(view) :]
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.sock.settimeout(self.left())
+        count: int = self.sock.recv_into(buffer)
+        return count
+
+    def close(self) -> None:
+        """Nothing: http.client closes before it reads. The opener ends the socket."""
 
 
 class Introspection:
@@ -117,8 +148,9 @@ class Introspection:
 
     url: the introspection endpoint (https, or http on loopback). client_id, secret: how
     we authenticate there (Basic). keep: seconds that an answer is kept, never beyond
-    `exp`; 0 asks each time. timeout: seconds for one question. Without an answer it
-    raises, since nothing is known of the token then: the client is told to come again.
+    `exp`; 0 asks each time. timeout: seconds for one question, from the look-up of the
+    name to the last byte. Without an answer it raises, which the server makes a 503: a
+    client that was told "not valid" would throw a good token away.
     """
 
     def __init__(
@@ -135,8 +167,11 @@ class Introspection:
 
         parts = urlsplit(url)
         local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        self.tls = parts.scheme == "https"
+        if not parts.hostname or not (self.tls or (parts.scheme == "http" and local)):
             raise ValueError("an introspection endpoint is https, or on loopback")
+        self.place = parts.hostname, parts.port or (443 if self.tls else 80)
+        self.path = (parts.path or "/") + (parts.query and "?" + parts.query)
         pair = f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()
         self.url, self.keep, self.timeout, self.context = url, keep, timeout, context
         self.basic = binascii.b2a_base64(pair, newline=False).decode("ascii")
@@ -150,9 +185,11 @@ class Introspection:
         now = time.monotonic()
         if due > now:
             return principal
-        loop = asyncio.get_running_loop()
-        asking = loop.run_in_executor(None, self.ask, token)
-        principal = await asyncio.wait_for(asking, self.timeout)
+        asked = asyncio.get_running_loop().run_in_executor(None, self.ask, token)
+        try:  # a look-up of a name has no time-out of its own
+            principal = await asyncio.wait_for(asked, self.timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(_LATE) from None
         if self.keep:
             if len(self.kept) >= 1024:  # the oldest half goes
                 for key in list(self.kept)[:512]:
@@ -162,44 +199,76 @@ class Introspection:
         return principal
 
     def ask(self, token: str) -> Optional[Principal]:
-        """One question (RFC 7662 section 2): None for a clear no. OSError or ValueError
-        if there is no answer, or none about the token."""
+        """One question (RFC 7662 section 2). None: the answer is no. ValueError or
+        OSError: there is none, which says nothing of the token."""
         from http.client import HTTPException
         from urllib.parse import urlencode
-        from urllib.request import (
-            HTTPRedirectHandler,
-            HTTPSHandler,
-            ProxyHandler,
-            Request,
-            build_opener,
-        )
-
-        class NoRedirect(HTTPRedirectHandler):
-            def redirect_request(self, *args: Any) -> None:
-                return None  # a token never follows one
 
         form = {"token": token, "token_type_hint": "access_token"}
-        request = Request(self.url, urlencode(form).encode("ascii"))
-        request.add_header("Authorization", f"Basic {self.basic}")
-        request.add_header("Accept", "application/json")
-        handlers: list[Any] = [ProxyHandler({}), NoRedirect()]
-        if self.context is not None:
-            handlers.append(HTTPSHandler(context=self.context))
         try:
-            with build_opener(*handlers).open(request, timeout=self.timeout) as reply:
-                claims = json.loads(self.read(reply))
-        except HTTPException as error:
-            raise OSError(f"no answer about a token: {error!r}") from error
+            status, body = self.post(urlencode(form).encode("ascii"))
+            claims = json.loads(body) if status == 200 else None
+        except (HTTPException, RecursionError, ValueError) as error:
+            text = f"from the introspection endpoint: {type(error).__name__}: {error}"
+            raise ValueError(text) from error
+        if status != 200:  # 401 and 403 too: our own credentials are refused
+            raise ValueError(f"the introspection endpoint answered {status}")
         if type(claims) is not dict or type(claims.get("active")) is not bool:
-            raise ValueError("an answer about a token that says nothing of it")
+            raise ValueError('no boolean "active" from the introspection endpoint')
         return _principal(claims) if claims["active"] else None
 
-    def read(self, reply: Any) -> bytes:
-        """The body; a byte now and then does not hold the thread for ever."""
-        data, end = b"", time.monotonic() + self.timeout
-        while len(data) < _LONGEST and time.monotonic() < end:
-            piece = reply.read1(_LONGEST)
-            if not piece:
+    def post(self, form: bytes) -> tuple[int, bytes]:
+        """Status and body of the reply. No proxy, and no redirect: a token never
+        follows one."""
+        from http.client import HTTPConnection, HTTPSConnection
+
+        end = time.monotonic() + self.timeout
+
+        def left() -> float:
+            seconds = end - time.monotonic()
+            if seconds <= 0:
+                raise TimeoutError(_LATE)
+            return seconds
+
+        headers = {"Authorization": f"Basic {self.basic}", "Connection": "close"}
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers["Accept"] = "application/json"
+        kind = HTTPSConnection if self.tls else HTTPConnection  # for the Host header
+        context: Any = {"context": self.secured()} if self.tls else {}
+        talk: Any = kind(*self.place, **context)
+        with self.connected(left, **context) as sock:
+            talk.sock = _Timed(sock, left)
+            talk.request("POST", self.path, form, headers)
+            with talk.getresponse() as reply:
+                body = reply.read(_LONGEST + 1)
+        if len(body) > _LONGEST:
+            raise ValueError(f"more than {_LONGEST} bytes about a token")
+        return reply.status, body
+
+    def secured(self) -> Any:
+        import ssl
+
+        return self.context or ssl.create_default_context()
+
+    def connected(self, left: Callable[[], float], context: Any = None) -> Any:
+        """A socket to the first address that takes us in the time that is left."""
+        import socket
+
+        fault = OSError("the introspection endpoint has no address")
+        found: Any = socket.getaddrinfo(*self.place, type=socket.SOCK_STREAM)
+        for *_, address in found:
+            try:
+                sock = socket.create_connection(address[:2], left())
                 break
-            data += piece
-        return data
+            except OSError as error:
+                fault = error
+        else:
+            raise fault
+        if context is None:
+            return sock
+        try:
+            sock.settimeout(left())
+            return context.wrap_socket(sock, server_hostname=self.place[0])
+        except BaseException:
+            sock.close()
+            raise
