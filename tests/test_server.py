@@ -1000,7 +1000,8 @@ class Command(unittest.TestCase):
         self.addCleanup(os.close, gate)
         now = "sys.stderr.write('now\\n'); sys.stderr.flush(); "
         wait = now + f"os.read({gate}, 1)"  # until all have had their signal
-        after = "server.run(loop={loop})\n" + now + "time.sleep(3600)"
+        # Not one long sleep: a signal just before it would come at its end.
+        after = "server.run(loop={loop})\n" + now + "\nwhile 1: time.sleep(0.01)"
         hook = "@atexit.register\ndef bye():\n    " + wait
         thread = (
             "def work():\n    server.over.wait()\n    " + wait + "\n"
