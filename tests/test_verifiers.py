@@ -255,7 +255,7 @@ class Introspected(unittest.TestCase):
                 begun = time.monotonic()
                 with self.subTest(name), self.assertRaises(OSError):
                     ask(name)
-                self.assertLess(time.monotonic() - begun, 1)
+                self.assertLess(time.monotonic() - begun, 10)
             self.assertEqual(verify.kept, {})
 
     def test_the_timeout_bounds_writing(self):
@@ -264,7 +264,7 @@ class Introspected(unittest.TestCase):
             verify, begun = Introspection(url, "me", "s", timeout=0.1), time.monotonic()
             with self.assertRaises(OSError):
                 verify.ask("x" * (8 << 20))  # more than the buffers of both ends
-        self.assertLess(time.monotonic() - begun, 1)
+        self.assertLess(time.monotonic() - begun, 10)
 
     def test_a_name_that_is_looked_up_for_long(self):
         verify = Introspection(self.url, "me", "s", timeout=0.05)
@@ -277,13 +277,13 @@ class Introspected(unittest.TestCase):
             over.set()
 
         def look_up(*args, **options):
-            over.wait(5)
+            over.wait(20)
             raise OSError("no such name")
 
         begun = time.monotonic()
         with mock.patch("socket.getaddrinfo", look_up):
             asyncio.run(main())
-        self.assertLess(time.monotonic() - begun, 1)
+        self.assertLess(time.monotonic() - begun, 10)
 
     def test_an_answer_whose_members_are_not_of_their_type(self):
         verify = Introspection(self.url, "me", "s", keep=0)
