@@ -80,6 +80,18 @@ def start_seconds():
     return time.monotonic() - began
 
 
+def losing(plain, lost):
+    """Over HTTP as `plain`; a session is at an end once when `lost` holds something."""
+
+    async def answer(request, writer):
+        if lost and "mcp-session-id" in request.headers:
+            lost.clear()
+            return response(404, b"")
+        return await plain(request, writer)
+
+    return answer
+
+
 def patience():
     """Seconds after which silence is one."""
     return max(0.3, 4 * start_seconds())
@@ -2028,13 +2040,10 @@ class SubscriptionTest(Logged):
         plain = over_http(script, session="s")
         lost = []
 
-        async def answer(request, writer):
-            if lost and "mcp-session-id" in request.headers:
-                lost.clear()
-                return response(404, b"")
-            return await plain(request, writer)
-
-        async with FakeHttp(answer) as server, self.client(server.url) as client:
+        async with (
+            FakeHttp(losing(plain, lost)) as server,
+            self.client(server.url) as client,
+        ):
             async with client.subscribe("x://1") as changes:
                 lost.append(1)
                 await client.ping()
@@ -2271,13 +2280,10 @@ class AgreementTest(Logged):
         plain = over_http(script, session="s")
         lost = []
 
-        async def answer(request, writer):
-            if lost and "mcp-session-id" in request.headers:
-                lost.clear()
-                return response(404, b"")
-            return await plain(request, writer)
-
-        async with FakeHttp(answer) as server, self.client(server.url) as client:
+        async with (
+            FakeHttp(losing(plain, lost)) as server,
+            self.client(server.url) as client,
+        ):
             lost.append(1)
             async with client.subscribe("x://1"):
                 self.assertEqual(len(script.sent("initialize")), 2)
